@@ -69,6 +69,7 @@ class BrokersContract:
         assert world.brokers.topic(UNKNOWN_TOPIC_ID) is None
         assert world.brokers.topics([]) == {}
         assert name in world.brokers.topic_names()
+        assert set(world.brokers.topic_leaders()[name]) == {1}
         assert absent not in world.brokers.topic_names()
 
     def test_sizes_of_logs_are_those_of_their_leaders(self, world: BrokersWorld) -> None:

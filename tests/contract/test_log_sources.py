@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from include.tiering.clock import SystemClock
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.fetch_api.source import DIRECTORY_ID
+from include.tiering.kafka.fetch_api.beside_log_dirs import LogDirsAndLeaders, OtherLeaders
+from include.tiering.kafka.fetch_api.contract import DIRECTORY_ID
 from include.tiering.kafka.fetch_api.spool import Spool
-from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.kafka.log_dirs.contract import LogSource, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition
@@ -17,6 +19,7 @@ from tests.contract.log_source_contract import LogSourceContract
 from tests.doubles.leader_logs import FetchWorld, headers_of
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.memory_source import MemorySource
+from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.record_batches import record_batch
 
 
@@ -68,6 +71,30 @@ class FetchBackdoor:
         self._world.brokers.delete_topic("orders")
 
 
+class LogDirBesideLeaders(LogDirBackdoor):
+    """Nobody else leads a partition."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        brokers = ModelBrokers()
+        brokers.create_topic("orders", topic_id=ORDERS)
+        no_others = OtherLeaders(brokers, frozenset({1}), self._never)
+        self.source = LogDirsAndLeaders(self.source, no_others)  # type: ignore[assignment]
+
+    def _never(self) -> LogSource:
+        raise AssertionError("the leaders are not needed")
+
+
+class LeadersBesideLogDirs(FetchBackdoor):
+    """No log directory has a replica."""
+
+    def __init__(self, spool: Spool) -> None:
+        super().__init__(spool)
+        leaders = self.source
+        others = OtherLeaders(self._world.brokers, frozenset({7}), lambda: leaders)
+        self.source = LogDirsAndLeaders(LogDirSource([], UnknownClusterMetadata()), others)  # type: ignore[assignment]
+
+
 class MemoryBackdoor:
     def __init__(self) -> None:
         self.source = MemorySource()
@@ -93,6 +120,18 @@ class TestFetchSource(LogSourceContract):
     @pytest.fixture
     def behind(self, tmp_path: Path) -> FetchBackdoor:
         return FetchBackdoor(Spool(tmp_path, 1 << 20, SystemClock()))
+
+
+class TestLogDirBesideLeaders(LogSourceContract):
+    @pytest.fixture
+    def behind(self, tmp_path: Path) -> LogDirBackdoor:
+        return LogDirBesideLeaders(tmp_path / "data")
+
+
+class TestLeadersBesideLogDirs(LogSourceContract):
+    @pytest.fixture
+    def behind(self, tmp_path: Path) -> FetchBackdoor:
+        return LeadersBesideLogDirs(Spool(tmp_path, 1 << 20, SystemClock()))
 
 
 class TestMemorySource(LogSourceContract):

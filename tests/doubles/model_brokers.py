@@ -72,6 +72,7 @@ class ModelPartition:
     earliest_epoch: int = 0
     open_transactions: list[OpenTransaction] = field(default_factory=list)
     log_bytes: int = 0
+    follower_bytes: dict[int, int] = field(default_factory=dict)
 
     def offsets(self) -> PartitionOffsets:
         """Without a `last_stable_offset` of its own, the first open transaction holds it."""
@@ -199,6 +200,11 @@ class ModelBrokers:
         with self._call("topic_names"):
             return [name for name in self._topics if name not in self.forbidden_topics]
 
+    def topic_leaders(self) -> Mapping[str, Collection[int]]:
+        with self._call("topic_leaders"):
+            seen = {name: one for name, one in self._topics.items() if name not in self.forbidden_topics}
+            return {name: {model.leader for model in one.partitions.values()} for name, one in seen.items()}
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         with self._call("partition_offsets"):
             offsets: dict[TopicIdPartition, PartitionOffsets] = {}
@@ -212,7 +218,14 @@ class ModelBrokers:
 
     def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
         with self._call("log_sizes"):
-            return {one: model.log_bytes for one in leaders if (model := self._partition(one)).leader == leaders[one]}
+            found: dict[TopicIdPartition, int] = {}
+            for one, broker in leaders.items():
+                model = self._partition(one)
+                if broker == model.leader:
+                    found[one] = model.log_bytes
+                elif broker in model.follower_bytes:
+                    found[one] = model.follower_bytes[broker]
+            return found
 
     def free_bytes(self, broker_id: int) -> int | None:
         with self._call("free_bytes"):

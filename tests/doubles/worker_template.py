@@ -16,6 +16,7 @@ import boto3
 
 from tests.doubles import (
     claim_worker,
+    command_worker,
     copy_worker,
     delete_worker,
     ingest_worker,
@@ -28,6 +29,7 @@ from tests.doubles import (
 
 WORKERS = {
     "claim_worker": claim_worker,
+    "command_worker": command_worker,
     "copy_worker": copy_worker,
     "delete_worker": delete_worker,
     "ingest_worker": ingest_worker,

@@ -1,4 +1,7 @@
-"""The whole handover through Airflow's DAG, a real scheduler and a real broker, while producers go on."""
+"""The whole handover through Airflow's DAG, a real scheduler and a real broker, while producers go on.
+
+From the broker's log dir, and by a platform that has nothing but bootstrap servers and the store.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,12 +9,13 @@ from typing import Any, Final
 
 import pytest
 
+from include.tiering.handover.rules import HandoverState
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 from tests.doubles.airflow_home import WAIT_SECONDS, RunningPlatform, platform_with
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
-from tests.doubles.kafka_lab.produce import mixed_records, running_producers
+from tests.doubles.kafka_lab.produce import Writer, mixed_records, running_producers
 from tests.doubles.kafka_lab.requests import require_kafka
 
 HANDOVER: Final = "tiering_handover"
@@ -19,16 +23,20 @@ OTHERS: Final = ("tiering_audit", "tiering_expiration", "tiering_ingest", "tieri
 TOPIC, PARTITIONS = "orders", (0, 1)
 
 
-@pytest.fixture
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerDeployment]:
+@pytest.fixture(params=[False, True], ids=["log-dirs", "leaders"])
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerDeployment]:
     require_kafka()
-    directory = tmp_path_factory.mktemp("kafka")
+    directory, reads_leaders = tmp_path_factory.mktemp("kafka"), request.param
+    rolled_at = {"segment.bytes": str(1 << 20)} if reads_leaders else {}
     with kafka_cluster(directory / "kafka", remote_dir=directory / "remote") as cluster:
-        cluster.create_topic(TOPIC, partitions=len(PARTITIONS))
+        segment_bytes = None if reads_leaders else 65_536
+        cluster.create_topic(TOPIC, partitions=len(PARTITIONS), segment_bytes=segment_bytes, config=rolled_at)
         for round_ in range(2):
             mixed_records(cluster.bootstrap, TOPIC, PARTITIONS, seed=round_)
+            if reads_leaders:
+                Writer(cluster.bootstrap, seed=round_).send(TOPIC, PARTITIONS, 440, value_bytes=5_000)
             cluster.restart()
-        yield broker_deployment(cluster, directory / "platform")
+        yield broker_deployment(cluster, directory / "platform", reads_leaders=reads_leaders)
 
 
 @pytest.fixture
@@ -52,6 +60,10 @@ def test_handed_over_by_the_dag(deployment: BrokerDeployment, running: RunningPl
         api.patch(question, {"chosen_options": ["Approve"], "params_input": {}})
         ended = wait_for_run(api, HANDOVER, run_id, seconds=WAIT_SECONDS, on_change=print)
         assert ended.state == "success", list(errors_of(running.layout.airflow_home / "logs", ended))
+    with deployment.library() as app:
+        handed_over = app.handover.latest_of(TOPIC)
+        assert handed_over is not None
+        assert handed_over.state is HandoverState.DONE
 
     history = (cluster.partition_dir(TOPIC, 0) / "leader-epoch-checkpoint").read_text().splitlines()
     assert len(history[2:]) >= 3

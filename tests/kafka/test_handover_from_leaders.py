@@ -4,8 +4,10 @@ Its segments end elsewhere than the broker's own. So each partition has one segm
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_un
 from tests.doubles.kafka_lab.consume import Digest, both_digests
 from tests.doubles.kafka_lab.produce import Writer, mixed_records, running_producers
 from tests.doubles.kafka_lab.requests import lead, move, replicas, require_kafka
+from tests.doubles.leader_logs import headers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -105,12 +108,17 @@ def test_the_newest_part_of_leaders_logs_is_rehearsed(
     before = cluster.topic_config(TOPIC), [cluster.latest("__remote_log_metadata", number) for number in range(3)]
 
     home = ("--kafka-home", str(jars(cluster.version)))
-    arguments = ("handover", TOPIC, "--rehearse", "--rehearse-bytes", str(SEGMENT_BYTES * 3 // 2), *home, "--json")
+    limit = ("--rehearse-bytes", str(SEGMENT_BYTES * 3 // 2))
+    arguments = ("handover", TOPIC, "--rehearse", *limit, *home, "--keep", "--json")
     done = deployment.command(*arguments, seconds=LONG_SECONDS)
 
     assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
     found = json.loads(done.stdout)
     assert (found["equal"], found["handover"]["state"], found["broker_errors"]) == (True, "done", [])
+    kept = Path(found["kept"])
+    overlaps = [_overlaps(kept / "remote" / "kafka-tiered-storage", partition) for partition in PARTITIONS]
+    assert any(overlaps), "the broker copies on in the middle of one of its files"
+    shutil.rmtree(kept)
     for sample, one in zip(found["samples"], found["partitions"], strict=True):
         assert sample["log_start_offset"] > 0
         assert sample["log_end_offset"] >= cluster.last_stable(TOPIC, sample["partition"])
@@ -123,6 +131,43 @@ def test_the_newest_part_of_leaders_logs_is_rehearsed(
         [cluster.latest("__remote_log_metadata", number) for number in range(3)],
     )
     held.end(abort=True)
+
+
+@pytest.mark.timeout(1_500)
+def test_a_limit_by_size_comes_back_when_followers_have_deleted_too(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Remote and local copies of a follower alone are more than the limit, on a release that counts both."""
+    require_kafka("4.3.1")
+    directory = tmp_path_factory.mktemp("kafka")
+    with kafka_cluster(directory / "kafka", brokers=2, remote_dir=directory / "remote", heap_mib=256) as cluster:
+        limit = "6000000"
+        config = {"segment.bytes": str(SEGMENT_BYTES), "retention.bytes": limit, "min.insync.replicas": "2"}
+        cluster.create_topic(TOPIC, partitions=len(PARTITIONS), replicas=2, segment_bytes=None, config=config)
+        Writer(cluster.bootstrap).send(TOPIC, PARTITIONS, 880, value_bytes=5_000)
+        deployment = broker_deployment(cluster, tmp_path / "platform", topics=[TOPIC], reads_leaders=True)
+        before = {partition: cluster.latest(TOPIC, partition) for partition in PARTITIONS}
+
+        wanted = ("--local-retention-bytes", "1", "--approve", "--json")
+        ended = deployment.command("handover", TOPIC, *wanted, seconds=LONG_SECONDS)
+        assert ended.returncode == 0, f"{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+        assert json.loads(ended.stdout)["state"] == "done"
+        assert cluster.topic_config(TOPIC)["retention.bytes"] == limit
+        for partition in PARTITIONS:
+            assert [cluster.local_segments(TOPIC, partition, node_id=node)[0] > 0 for node in (1, 2)] == [True, True]
+        cluster.restart()
+        vars(cluster).pop("admin", None)
+        for partition, end in before.items():
+            assert (cluster.earliest(TOPIC, partition), cluster.latest(TOPIC, partition)) == (0, end)
+
+
+def _overlaps(stored: Path, partition: int) -> int:
+    """How many offsets are in more than one of the partition's objects."""
+    spans = []
+    for log in sorted(stored.glob(f"{TOPIC}-{partition}-*/*.log")):
+        headers = [header for _, header in headers_of(log.read_bytes())]
+        spans.append((headers[0].base_offset, headers[-1].last_offset))
+    return sum(max(0, end - begin + 1) for (_, end), (begin, _) in pairwise(spans))
 
 
 def _fill(cluster: KafkaCluster) -> None:

@@ -50,6 +50,13 @@ def codes(row: Row, command: str) -> set[int]:
     return {said[command]["code"] for said in row["platforms"].values()}
 
 
+def require_fetched_or_out_of_sight(row: Row) -> None:
+    """Who has bootstrap servers reads a leader without a named directory over the network; for the other, it waits."""
+    for name, code in (("log dirs", 1), ("brokers", 0)):
+        said = row["platforms"][name]
+        assert {said[command]["code"] for command in ("plan", "copy", "doctor")} == {code}, row
+
+
 def begun(lab: Lab, name: str, brokers: list[int], *, records: int = 400, config: dict[str, str] | None = None) -> None:
     """A topic of which all that has rolled is archived."""
     lab.make_topic(name, brokers, config=config)
@@ -127,7 +134,7 @@ def test_a_broker_is_replaced(lab: Lab, prefix: str) -> None:
     events.replace_broker(lab, 2)
     lab.produce(prefix, 200)
     row = lab.observe("broker replaced, nobody named the new one's directory", prefix)
-    assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
+    require_fetched_or_out_of_sight(row)
     operations.name_directories(lab, [1, 3, 4])
     row = lab.observe("its directory is named", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
@@ -170,7 +177,7 @@ def test_a_leaders_directory_is_out_of_sight(lab: Lab, prefix: str) -> None:
     lab.produce(prefix, 200)
     operations.name_directories(lab, [1, 3])
     row = lab.observe("the leader's directory is not named", prefix)
-    assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
+    require_fetched_or_out_of_sight(row)
     operations.name_directories(lab, [1, 2, 3])
     row = lab.observe("it is named", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row

@@ -144,6 +144,10 @@ class Platform:
         pid = self.warm.begin(["--config", str(self._config()), *arguments, "--json"], out, err)
         return Running(self.warm, " ".join(arguments), pid, out, err)
 
+    def fetches_from(self, broker: int) -> bool:
+        """Whether it reads this leader over the network, because its directory is not named."""
+        return self.name == "brokers" and broker not in self.nodes
+
     def run(self, *arguments: str) -> Said:
         said = self.begin(*arguments).ended()
         self.said.setdefault(arguments[0], set()).add(said.code)

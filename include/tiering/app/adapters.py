@@ -8,7 +8,6 @@ importing all of them takes longer than planning a copy.
 import logging
 import secrets
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
     from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
     from include.tiering.kafka.log_dirs.contract import LogSource
-    from include.tiering.kafka.log_dirs.dirs import LogDirLocation
     from include.tiering.kafka.metadata_topic.contract import MetadataTopic
     from include.tiering.metadata_sync.publish import Publisher
     from include.tiering.model.ownership import StorePlace
@@ -211,32 +209,10 @@ class Adapters:
 
     @cached_property
     def source(self) -> "LogSource":
-        """Where segments are read: the log directories, or the leaders if the settings name brokers and none of those.
+        """Where segments are read. Raises SettingError and MetadataUnavailableError as `sources.log_source` does."""
+        from include.tiering.app.sources import log_source
 
-        Raises:
-            SettingError: there are neither log_dirs nor bootstrap servers.
-            MetadataUnavailableError: leaders are read, and the database is not set up.
-        """
-        if self.has_brokers and not self.settings.log_dirs:
-            return self._leaders
-        from include.tiering.runs.cluster_log_dirs import configured_log_dirs
-
-        return source_of(self, configured_log_dirs(self.settings))
-
-    @property
-    def _leaders(self) -> "LogSource":
-        from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
-        from include.tiering.kafka.fetch_api.spool import Spool
-
-        leaders = self.settings.leaders
-        return FetchSource(
-            self.brokers,
-            self.cluster_metadata,
-            self.leader_logs,
-            self.stores.fetched_ranges,
-            Spool(Path(leaders.spool_directory or tempfile.gettempdir()), leaders.spool_max_bytes, self.clock),
-            limits=FetchLimits(find_bytes=leaders.find_bytes, settle_ms=leaders.settle_ms),
-        )
+        return log_source(self)
 
     @cached_property
     def leader_logs(self) -> "KafkaLeaderLogs":
@@ -459,17 +435,3 @@ def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = Non
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 
     return GreatExpectationsEvaluator(suites, results_dir=results_dir)
-
-
-def source_of(adapters: Adapters, log_dirs: "Sequence[LogDirLocation]") -> "LogSource":
-    """Return a source that reads segments from `log_dirs`, which may be some of the configured log directories."""
-    from include.tiering.kafka.log_dirs.found_replica import cache_names
-    from include.tiering.kafka.log_dirs.source import LogDirSource
-
-    return LogDirSource(
-        log_dirs,
-        adapters.cluster_metadata,
-        named_topics=adapters.settings.topics.include,
-        recorded=cache_names(lambda topic_id: adapters.stores.registry.recorded_name(topic_id)),
-        brokers=adapters.brokers if adapters.has_brokers else None,
-    )

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.app.adapters import Adapters, source_of
+from include.tiering.app.adapters import Adapters
+from include.tiering.app.sources import scan_beside, source_of
 from include.tiering.settings import TieringSettings, load_settings
 
 if TYPE_CHECKING:
@@ -388,6 +389,7 @@ class App:
             cluster_id=lambda: adapters.cluster_id,
             source=lambda: adapters.source,
             source_of=partial(source_of, adapters),
+            beside=partial(scan_beside, adapters),
             queue_scans=lambda: adapters.stores.queue_scans,
             brokers=(lambda: adapters.brokers) if adapters.has_brokers else None,
         )

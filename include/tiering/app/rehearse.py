@@ -92,6 +92,8 @@ def rehearse_on(
     configs: Mapping[str, str],
     watcher: Watcher,
     kafka_version: str,
+    *,
+    reads_leaders: bool = False,
 ) -> Rehearsal:
     """Run all steps of a handover, and approve its plan automatically.
 
@@ -100,16 +102,17 @@ def rehearse_on(
     Args:
         broker: the throw-away broker.
         samples: the copied partitions.
-        configs: the topic's known `RETENTION_CONFIGS`.
+        configs: configs of the topic, of which the known `RETENTION_CONFIGS`.
         watcher: receives the progress.
         kafka_version: for the report.
+        reads_leaders: whether the platform of the rehearsal reads the broker over the network, and not its directory.
 
     Raises:
         BrokersError: the throw-away broker does not answer, or refuses a request.
         RemoteStorageError: the temporary store cannot be read or written.
     """
     topic = samples[0].replica_id.topic_id_partition.topic
-    with open_app(settings_of(broker, topic)) as app:
+    with open_app(settings_of(broker, topic, reads_leaders=reads_leaders)) as app:
         app.set_up.migrate()
         if configs:
             app.adapters.brokers.alter_topic_configs(topic, configs)
@@ -136,12 +139,11 @@ def rehearse_on(
         )
 
 
-def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
+def settings_of(broker: ThrowAwayBroker, topic: str, *, reads_leaders: bool) -> TieringSettings:
     """Return the settings of the separate app. No file, environment variable or path below the home is used."""
     values = {
         "cluster.bootstrap_servers": broker.process.bootstrap,
         "topics.include": [topic],
-        "log_dirs": [{"broker_id": NODE_ID, "path": str(broker.process.log_dir)}],
         "remote_storage.url": broker.remote_dir.as_uri(),
         "remote_storage.layout": "local_tiered_storage",
         "metadata.url": f"sqlite:///{broker.platform_dir}/metadata.sqlite",
@@ -149,6 +151,11 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
         "tiering.handover.hold.hours": 0,
         "tiering.handover.local.steps": _LOCAL_STEPS,
     }
+    if reads_leaders:
+        # Nothing is written meanwhile that the broker might not have flushed.
+        values |= {"leaders.spool_directory": str(broker.platform_dir), "leaders.settle_ms": 0}
+    else:
+        values["log_dirs"] = [{"broker_id": NODE_ID, "path": str(broker.process.log_dir)}]
     return load_settings(None, values, {}, overrides_origin=_AUTHOR)
 
 
@@ -257,6 +264,8 @@ RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.
 """The configs that affect a topic's records while there are no producers.
 
 The rehearsed topic gets the values that the deployment's cluster metadata has."""
+_LEAST_SEGMENT_BYTES: Final = 1 << 20
+"""Kafka 4 takes no smaller segment.bytes of a topic."""
 _PREFIX: Final = "tiering-rehearsal-"
 
 
@@ -282,8 +291,9 @@ def rehearse(
         BrokersError: the brokers of the deployment or the throw-away broker do not answer, or refuse a request.
     """
     parent = temporary_parent(app)
+    reads_leaders = app.log_dirs.reads_leaders
     with _directory(parent, keep=keep) as root:
-        if app.log_dirs.reads_leaders:
+        if reads_leaders:
             samples, configs, sources = _fetched(app, topic, max_bytes, root / "fetched", watcher)
         else:
             samples, configs = _sampled(app, topic, max_bytes)
@@ -303,7 +313,7 @@ def rehearse(
             )
         with broker.running():
             watcher.on_message(f"Kafka {kafka.version} runs at {broker.process.bootstrap}, pid {broker.process.pid}")
-            rehearsal = rehearse_on(broker, samples, configs, watcher, kafka.version)
+            rehearsal = rehearse_on(broker, samples, configs, watcher, kafka.version, reads_leaders=reads_leaders)
         return replace(rehearsal, kept=root) if keep else rehearsal
 
 
@@ -324,6 +334,10 @@ def _fetched(
 ) -> tuple[tuple[PartitionSample, ...], dict[str, str], dict[ReplicaId, Path]]:
     """Write the newest segments of the leaders' logs into a new directory; return samples of it, and where they are.
 
+    The files end elsewhere than the segments that the platform will find, as those of a real broker may. So the
+    rehearsal has what follows from that: the broker copies on in the middle of a file, and serves our segments while
+    it has files that end elsewhere.
+
     Raises:
         SettingError: the name is no topic name.
         RehearsalError: a leader does not tell the size of its log, a handover could not copy the topic, or there is
@@ -342,11 +356,15 @@ def _fetched(
         f"up to {format_bytes(planned)} of {count(len(found), 'partition')} are fetched into {log_dir.parent}"
     )
     log_dir.mkdir()
+    roll = found[0].roll
+    segment_bytes = max(roll.segment_bytes, _LEAST_SEGMENT_BYTES)
+    files = replace(roll, segment_bytes=segment_bytes * 3 // 4)
     with watcher.counting("fetching", planned) as on_bytes:
-        replicas = tuple(write_newest(logs, log, log_dir, max_bytes, on_bytes) for log in found)
+        replicas = tuple(write_newest(logs, replace(log, roll=files), log_dir, max_bytes, on_bytes) for log in found)
     samples = samples_of(topic, ScanReport(None, replicas, ()), known, max_bytes)
     configs = {key: known.configs[key] for key in RETENTION_CONFIGS if key in known.configs}
-    return samples, configs, {sample.replica_id: log_dir for sample in samples}
+    cuts = {"segment.bytes": str(segment_bytes), "segment.ms": str(roll.segment_ms)}
+    return samples, configs | cuts, {sample.replica_id: log_dir for sample in samples}
 
 
 def _cluster_metadata(app: App) -> ClusterMetadata:

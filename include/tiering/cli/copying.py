@@ -48,8 +48,9 @@ def scan(
     """List every replica and segment in the log directories, and say why a segment may not be copied.
 
     The command only reads: names, sizes, indexes, checkpoints and the ends of active segments, and with --deep every
-    batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1). Without
-    log_dirs, it lists what plans have found in the leaders' logs, and how much they did not read yet; no log is read.
+    batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1). Of leaders
+    whose brokers have no entry in log_dirs, it lists what plans have found in their logs, and how much they did not
+    read yet; no log is read.
     """
     with session_of(ctx).opened(topic) as app:
         require_known_topics(app, topic, included=session_of(ctx).settings().topics.include)
@@ -64,8 +65,8 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 
     Urgency is the age of the first segment to copy as a share of the brokers' retention.ms: from 1 on a broker may
     delete it. Nothing is sent. Nothing is stored, except a log divergence that is found. The topics are those of
-    --topic, or else those of the setting topics.include. Without log_dirs, leaders are read to find where segments
-    begin and end, and that is stored.
+    --topic, or else those of the setting topics.include. Leaders whose brokers have no entry in log_dirs are read to
+    find where segments begin and end, and that is stored.
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)

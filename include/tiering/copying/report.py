@@ -112,8 +112,11 @@ _SCAN_COLUMNS = (
 
 
 def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
-    partitions = Table("partitions", _SCAN_COLUMNS, tuple(map(_scan_row, report.replicas)))
-    return (partitions, *error_tables(report.errors, report.notes))
+    are_mixed = len({replica.found_to is None for replica in report.replicas}) > 1
+    columns = (*_SCAN_COLUMNS, "read from")[: None if are_mixed else -1]
+    origins = ("log dir" if replica.found_to is None else "leader" for replica in report.replicas)
+    rows = tuple((*_scan_row(r), origin)[: len(columns)] for r, origin in zip(report.replicas, origins, strict=True))
+    return (Table("partitions", columns, rows), *error_tables(report.errors, report.notes))
 
 
 def _scan_row(replica: Replica) -> tuple[str, ...]:

@@ -368,7 +368,7 @@ class ExpirationService:
     ) -> ExpirationPlan:
         # Without topics with a retention by size, or without configured log directories, nothing is scanned.
         topics = planner.topics_by_size(partitions)
-        report = self._log_dirs.scan(topics) if topics and self._log_dirs.are_configured else None
+        report = self._log_dirs.scan_files(topics) if topics and self._log_dirs.are_configured else None
         return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
 
     def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:

@@ -18,7 +18,6 @@ from include.tiering.copying.run_scope import RunScope
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import (
     BatchTooLargeError,
-    BrokersError,
     PublicationRefusedError,
     RemoteChecksumError,
     UnknownSegmentError,
@@ -148,14 +147,15 @@ class HandoverActions:
 
     def free_bytes(self, broker_id: int) -> int | None:
         known = self._effective().handover.free_bytes
-        found = [] if known < 0 else [known]
-        for log_dir in self._settings.log_dirs:
-            if log_dir.broker_id == broker_id and known < 0:
-                with suppress(OSError):
-                    found.append(shutil.disk_usage(log_dir.path).free)
-        if known < 0 and not self._settings.log_dirs:
-            with suppress(BrokersError):
-                return self._brokers.free_bytes(broker_id)
+        if known >= 0:
+            return known
+        paths = [log_dir.path for log_dir in self._settings.log_dirs if log_dir.broker_id == broker_id]
+        if not paths:
+            return self._brokers.free_bytes(broker_id)
+        found = []
+        for path in paths:
+            with suppress(OSError):
+                found.append(shutil.disk_usage(path).free)
         return min(found, default=None)
 
 

@@ -140,12 +140,15 @@ class MetadataTopicState:
 class BrokerDiskSpace:
     """Free bytes in the fullest log directory of one broker.
 
-    They are `tiering.handover.free.bytes` if that is set, else read on this host, without directories that cannot be
-    read; None if none can be read here.
+    They are `tiering.handover.free.bytes` if that is set. Otherwise they are read on this host, without directories
+    that cannot be read, or a broker without an entry in `log_dirs` is asked. None if they are not known. `problem` is
+    what such a broker answered instead, and `is_forbidden` says that the user lacks the right.
     """
 
     broker_id: int
     free_bytes: int | None
+    problem: str = ""
+    is_forbidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,8 @@ class HandoverEvidence:
     handover; that of a new one if there is none.
     `local_target_ms`, `local_target_bytes`: local.retention.ms and .bytes at the end of the handover; negative if
     neither the handover nor the old configs set a limit. `silent_brokers` have a replica of the topic, and do not
-    describe themselves.
+    describe themselves. `followers` has, by partition and broker, the bytes of the replicas that do not lead, None if
+    they are not known; it is empty at other steps than local-retention.
     """
 
     topic: str
@@ -235,6 +239,7 @@ class HandoverEvidence:
     count_once: bool = False
     retention_order: RetentionOrder = RetentionOrder.LOCAL_FIRST
     silent_brokers: frozenset[int] = frozenset()
+    followers: Mapping[int, Mapping[int, int | None]] = field(default_factory=dict)
 
     @property
     def brokers_count_once(self) -> bool:

@@ -53,6 +53,13 @@ def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
                 f"remote.log.storage.system.enable is not true on broker {broker.broker_id}",
                 "set it to true in server.properties, with the storage manager's settings, and restart the broker",
             )
+    for broker_id in sorted(evidence.silent_brokers):
+        yield Remark(
+            f"broker {broker_id} has replicas of the topic and does not describe itself",
+            "start it: without remote storage it could not lead the topic after the switch. If it is gone for good,"
+            " move its replicas to other brokers",
+            outcome=CheckOutcome.WAITING,
+        )
     if not evidence.brokers:
         yield Remark("no broker describes itself", "check cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
 
@@ -217,11 +224,17 @@ def _disk_space(evidence: HandoverEvidence) -> Iterator[Remark]:
                 outcome=CheckOutcome.NOTE,
             )
         if disk.free_bytes is None and evidence.hold_seconds and any(replica.is_fetched for replica in led):
+            why = f" ({disk.problem})" if disk.problem else ""
+            mend = (
+                "mend what the broker says"
+                if disk.problem and not disk.is_forbidden
+                else "allow Describe on the cluster to the user of the settings cluster.*"
+            )
             yield Remark(
-                f"broker {disk.broker_id} does not tell how much of its disks is free; {hours:g} h of new records need"
-                f" {needed_bytes} bytes",
-                "while the overrides are in force, nothing of the topic is deleted: allow Describe on the cluster to"
-                " the user of the settings cluster.*, or set tiering.handover.free.bytes to what every broker has free",
+                f"broker {disk.broker_id} does not tell how much of its disks is free{why}; {hours:g} h of new records"
+                f" need {needed_bytes} bytes",
+                f"while the overrides are in force, nothing of the topic is deleted: {mend}, or set"
+                " tiering.handover.free.bytes to what every broker has free",
             )
         elif disk.free_bytes is None:
             yield Remark(
@@ -283,7 +296,12 @@ CLUSTER_CHECKS: Final = (
         "topic-is-fenced-off", "the topic's owner is handing-over: no batch copies or expires it", _fenced, _LAST
     ),
     NamedCheck("no-copier-is-left", "no batch has a lease to copy or expire a partition", _no_leases, _LAST),
-    NamedCheck("brokers-have-remote-storage", "remote storage is enabled on every broker", _has_remote_storage, _BOTH),
+    NamedCheck(
+        "brokers-have-remote-storage",
+        "remote storage is enabled on every broker, and none with a replica is away",
+        _has_remote_storage,
+        _BOTH,
+    ),
     NamedCheck("brokers-are-new-enough", "every broker reports its latest tiered offset", _new_enough, _BOTH),
     NamedCheck("topic-is-not-compacted", "cleanup.policy is delete", _deleted_not_compacted, _BOTH),
     NamedCheck(

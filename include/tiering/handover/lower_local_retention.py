@@ -23,6 +23,7 @@ loses nothing. A difference stops the handover: local retention is not lowered f
 
 from collections.abc import Mapping, Sequence
 
+from include.tiering.handover.brokers_disks import local_segments
 from include.tiering.handover.checks import UNLIMITED
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
@@ -36,7 +37,7 @@ from include.tiering.handover.retention_overrides import (
     restore_overrides,
 )
 from include.tiering.handover.rules import HandoverStep, levels, local_bytes, next_local_start, target_bytes
-from include.tiering.handover.run_checks import evaluate_checks, evidence_of, local_segments, seed_rows
+from include.tiering.handover.run_checks import evaluate_checks, evidence_of, seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import Replica
 from include.tiering.model.segments import TopicIdPartition

@@ -237,8 +237,12 @@ class PlatformActions(Protocol):
     def free_bytes(self, broker_id: int) -> int | None:
         """Return the free bytes of the broker's log directory that has the fewest; None if they are not known.
 
-        If the settings name log directories, those of the broker that can be read from here are looked at; otherwise
-        the broker is asked. If `tiering.handover.free.bytes` is set (not -1), it is returned instead.
+        The log directories of the broker that the settings name are looked at, if they can be read from here. A broker
+        without an entry in `log_dirs` is asked; None if its release does not tell. If `tiering.handover.free.bytes` is
+        set (not -1), it is returned instead.
+
+        Raises:
+            BrokersError: the broker was asked, and does not answer or refuses.
         """
         ...
 

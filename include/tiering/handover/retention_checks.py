@@ -7,7 +7,13 @@ the limit may be in force only while local and remote copies together are far be
 from collections.abc import Iterator
 from typing import Final
 
-from include.tiering.handover.checks import UNLIMITED, CheckOutcome, HandoverEvidence, NamedCheck, Remark
+from include.tiering.handover.checks import (
+    UNLIMITED,
+    CheckOutcome,
+    HandoverEvidence,
+    NamedCheck,
+    Remark,
+)
 from include.tiering.handover.rules import HandoverStep, RetentionOrder
 
 _FAR_BELOW: Final = 0.9
@@ -133,6 +139,47 @@ def _may_come_back(evidence: HandoverEvidence) -> Iterator[Remark]:
                 partition.partition,
                 CheckOutcome.REFUSED if is_lasting else CheckOutcome.WAITING,
             )
+        yield from _followers_may_lead(evidence, partition.partition, replica.local_bytes, remote_bytes, limit)
+
+
+def _followers_may_lead(
+    evidence: HandoverEvidence, partition: int, leader_bytes: int, remote_bytes: int, limit: int
+) -> Iterator[Remark]:
+    """Yield what a follower has that the leader has deleted: if it leads after a start, it counts that twice.
+
+    What it has more than the leader is remote, because nothing else leaves the leader's disk.
+
+    Args:
+        evidence: has the bytes of the followers.
+        partition: the partition.
+        leader_bytes: of the leader's log, asked for after those of the followers.
+        remote_bytes: of all remote segments that brokers count.
+        limit: retention.bytes.
+    """
+    for broker_id, follower_bytes in sorted(evidence.followers.get(partition, {}).items()):
+        most_bytes = remote_bytes + leader_bytes if follower_bytes is None else follower_bytes
+        if most_bytes <= leader_bytes or remote_bytes + most_bytes <= limit * _FAR_BELOW:
+            continue
+        if follower_bytes is None:
+            yield Remark(
+                f"broker {broker_id}, which has a replica, does not tell the size of its log",
+                "if it leads the partition after a start, it may count bytes twice that are remote and, for the"
+                " leader, not local any more; so retention.bytes stays at -1: start the broker, or allow Describe on"
+                " the cluster to the user of the settings cluster.*; or set tiering.handover.brokers.count.once=true if"
+                " every broker has the fix of KAFKA-20732; then --resume",
+                partition,
+                CheckOutcome.WAITING,
+            )
+        else:
+            yield Remark(
+                f"broker {broker_id}, which has a replica, has {follower_bytes} local bytes, the leader"
+                f" {leader_bytes}; with {remote_bytes} remote ones they are more than {_FAR_BELOW:.0%} of"
+                f" retention.bytes {limit}",
+                "if it leads the partition after a start, it may count the difference twice, so retention.bytes stays"
+                " at -1: --resume when that broker has deleted local segments, too",
+                partition,
+                CheckOutcome.WAITING,
+            )
 
 
 _BEFORE_PUBLISHING: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
@@ -158,7 +205,7 @@ RETENTION_CHECKS: Final = (
     ),
     NamedCheck(
         "retention-bytes-is-safe",
-        "a broker that starts again deletes nothing that is within retention.bytes",
+        "a broker that starts again, whether it leads now or then, deletes nothing that is within retention.bytes",
         _may_come_back,
         frozenset({HandoverStep.LOCAL_RETENTION}),
     ),

@@ -17,10 +17,16 @@ from typing import Final
 
 from include.tiering.copying.next_segments import uncopied
 from include.tiering.errors import BrokersError
+from include.tiering.handover.brokers_disks import (
+    bytes_per_second,
+    disk_space,
+    follower_bytes,
+    local_segments,
+    rate_of_cuts,
+)
 from include.tiering.handover.checks import (
     UNLIMITED,
     BrokerCapabilities,
-    BrokerDiskSpace,
     CheckOutcome,
     CheckResult,
     FrozenPartition,
@@ -34,7 +40,14 @@ from include.tiering.handover.checks import (
 )
 from include.tiering.handover.contract import Handover, LocalRetention, RetentionOverride, SeededPartition
 from include.tiering.handover.pitfalls import CHECKS
-from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.ports import (
+    DONE,
+    REMOTE_STORAGE,
+    HandoverPorts,
+    HandoverRun,
+    StepEnd,
+    StepResult,
+)
 from include.tiering.handover.retention_overrides import LOCAL_BYTES, LOCAL_MS
 from include.tiering.handover.rules import HandoverStep, RetentionOrder, kept_bytes, local_bytes
 from include.tiering.kafka.cluster.contract import (
@@ -46,7 +59,7 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica
+from include.tiering.kafka.log_dirs.contract import Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin
@@ -123,7 +136,6 @@ _LATEST_TIERED_VERSION: Final = 9
 _COUNTS_ONCE_LEVEL: Final = 31
 """The first metadata.version of Kafka 4.4, in which brokers count data that is local and remote once (KAFKA-20732).
 Kafka 4.3.2 does so too, but has the same metadata.version as 4.3.1, which does not."""
-_RATE_SEGMENTS: Final = 10
 _BROKER_DEFAULTS: Final = {
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (
@@ -159,6 +171,9 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     old_configs = _old_configs(configs, overrides, next(iter(by_broker.values()), {}))
     seed = () if handover is None else ports.handovers.seed(handover.handover_id)
     offsets = ports.brokers.partition_offsets(ids)
+    # Before the leaders' logs, so that a follower that keeps up does not seem to have more.
+    is_last = handover is not None and handover.step is HandoverStep.LOCAL_RETENTION
+    followers = follower_bytes(ports.brokers, ids, partitions) if is_last else {}
     replicas, problems = _replicas(ports, topic, topic_id)
     now_ms = ports.handovers.now_ms()
     local_limits = _local_limits(handover, old_configs)
@@ -182,7 +197,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,
-        disks=tuple(BrokerDiskSpace(node.broker_id, ports.actions.free_bytes(node.broker_id)) for node in nodes),
+        disks=tuple(disk_space(ports.actions, node.broker_id) for node in nodes),
         leases=tuple(_leases(ports, ids, handover)),
         frozen={seeded.topic_id_partition.partition: _frozen(seeded) for seeded in seed},
         now_ms=now_ms,
@@ -191,6 +206,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         local_target_bytes=local_limits[1],
         count_once=ports.limits.count_once,
         retention_order=RetentionOrder.LOCAL_FIRST if handover is None else handover.retention_order,
+        followers=followers,
         silent_brokers=frozenset(broker for known in partitions for broker in known.replicas) - by_broker.keys(),
     )
 
@@ -376,7 +392,7 @@ def _leader(
         waiting=tuple(
             (segment.base_offset, None if segment.reason is None else str(segment.reason)) for segment in waiting
         ),
-        bytes_per_second=_rate(local, now_ms) if is_fetched else bytes_per_second(replica.segments, now_ms),
+        bytes_per_second=rate_of_cuts(local, now_ms) if is_fetched else bytes_per_second(replica.segments, now_ms),
         local_bytes=replica.log_bytes if is_fetched else local_bytes(local),
         active_bytes=0 if active is None else active.size_bytes,
         kept_bytes=kept_bytes(local, *local_limits, now_ms),
@@ -385,59 +401,6 @@ def _leader(
         found_to=replica.found_to,
         segment_bytes=replica.segment_bytes,
     )
-
-
-def _rate(local: Sequence[LogSegment], now_ms: int) -> float | None:
-    """Return the rate of a log that is read over the network; None if not even one segment of it is known."""
-    return bytes_per_second(local, now_ms) if len(local) > 1 else None
-
-
-def local_segments(replica: Replica, earliest_local: int) -> list[LogSegment]:
-    """Return the segments on the leader's disk, in the order of offsets.
-
-    A leader that is read over the network tells the size of its log, and not where its segments end. So what it has
-    above the last cut counts as the active segment.
-
-    Args:
-        replica: the leader's.
-        earliest_local: the first offset on its disk, inclusive.
-    """
-    local = [segment for segment in replica.segments if segment.active or segment.end_offset >= earliest_local]
-    if replica.found_to is None or replica.log_bytes is None:
-        return local
-    more_bytes = max(0, replica.log_bytes - local_bytes(local))
-    if local and local[-1].active:
-        return [*local[:-1], replace(local[-1], size_bytes=local[-1].size_bytes + more_bytes)]
-    is_one_segment = replica.segment_bytes is not None and replica.log_bytes < replica.segment_bytes
-    base = earliest_local if is_one_segment or local else replica.high_watermark
-    base = max([base, *(segment.end_offset + 1 for segment in local)])
-    end = max(base, replica.high_watermark) - 1
-    unread = LogSegment(base, end, more_bytes, -1, replica.leader_epochs, active=True, reason=IneligibleReason.ACTIVE)
-    return [*local, unread]
-
-
-def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
-    """Return the rate at which producers append to a log.
-
-    Of the last ten segments, the first one that has a timestamp is the reference. The rate is the bytes of the segments
-    after it, divided by the time from its largest timestamp until now. So the longer nothing follows a burst, the less
-    the burst counts.
-
-    Args:
-        segments: all segments in the order of offsets, the active one included.
-        now_ms: the present time. If a producer's clock was ahead, the largest timestamp of the ten is used instead.
-
-    Returns:
-        Bytes per second; 0 without timestamps, if no segment follows the reference, or if that time is 0.
-    """
-    last = segments[-_RATE_SEGMENTS:]
-    dated = [number for number, segment in enumerate(last) if segment.max_timestamp_ms >= 0]
-    if not dated or dated[0] == len(last) - 1:
-        return 0.0
-    first = dated[0]
-    end_ms = max(now_ms, *(last[number].max_timestamp_ms for number in dated))
-    span_ms = end_ms - last[first].max_timestamp_ms
-    return sum(segment.size_bytes for segment in last[first + 1 :]) * 1000 / span_ms if span_ms > 0 else 0.0
 
 
 def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Scans of the log directories in the settings, or of the leaders, and the check that they belong to the cluster.
+"""Scans of the log directories in the settings, and of leaders without one, and the check of their cluster.
 
 Log dirs that only the workers of an Airflow queue can read are scanned by such a worker, which stores its report
 (`report_queue`). A scan on a host that can read none of a queue's log dirs takes the stored report in their place. A
@@ -9,7 +9,6 @@ counts) reads only files of the host on which it runs.
 
 import shutil
 import socket
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,15 +22,9 @@ from include.tiering.errors import (
     SourceUnreadableError,
 )
 from include.tiering.kafka.cluster.contract import Brokers
-from include.tiering.kafka.log_dirs.contract import (
-    IneligibleReason,
-    LogSource,
-    Replica,
-    ScanError,
-    ScanReport,
-    matches,
-)
+from include.tiering.kafka.log_dirs.contract import LogSource, ScanError, ScanReport, matches
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
+from include.tiering.kafka.log_dirs.rules import merged
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import LogDir, TieringSettings
@@ -110,38 +103,11 @@ class QueueScan:
         return replace(self.report, replicas=tuple(found), errors=errors, notes=notes)
 
 
-def merged(reports: Sequence[ScanReport]) -> ScanReport:
-    """Merge reports about different log dirs into one.
-
-    If a partition has a chosen replica in two of the reports, none of its replicas is chosen: the scans saw different
-    leaders.
-    """
-    readers = Counter(r.topic_id_partition for report in reports for r in report.replicas if r.chosen)
-    replicas = (
-        _refused(replica) if readers[replica.topic_id_partition] > 1 else replica
-        for report in reports
-        for replica in report.replicas
-    )
-    return ScanReport(
-        next((report.cluster_id for report in reports if report.cluster_id is not None), None),
-        tuple(sorted(replicas, key=lambda replica: replica.replica_id.order)),
-        tuple(error for report in reports for error in report.errors),
-        tuple(note for report in reports for note in report.notes),
-    )
-
-
 def _of_cluster(cluster_id: str, report: ScanReport) -> ScanReport:
     """Return the report. Raises SettingError if it is of another cluster."""
     if report.cluster_id not in (None, cluster_id):
         raise SettingError(f"log_dirs belong to cluster {report.cluster_id}, the database serves cluster {cluster_id}")
     return report
-
-
-def _refused(replica: Replica) -> Replica:
-    segments = (
-        replace(segment, reason=segment.reason or IneligibleReason.AMBIGUOUS_REPLICA) for segment in replica.segments
-    )
-    return replace(replica, chosen=False, segments=tuple(segments))
 
 
 def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
@@ -161,8 +127,9 @@ class ClusterLogDirs:
     Args:
         settings: the settings.
         cluster_id: returns the id of the cluster that the database serves.
-        source: opens all log directories; without any, the leaders.
+        source: opens all log directories, with the leaders beside them; without any, the leaders.
         source_of: opens the given log directories.
+        beside: scans the logs of leaders without a log directory in the settings, by patterns of topics.
         queue_scans: opens the store of the reports of queues.
         brokers: connects to the brokers; None if the settings have no bootstrap servers.
     """
@@ -174,6 +141,7 @@ class ClusterLogDirs:
         cluster_id: Callable[[], str],
         source: Callable[[], LogSource],
         source_of: Callable[[Sequence[LogDirLocation]], LogSource],
+        beside: Callable[[Collection[str] | None], Sequence[ScanReport]],
         queue_scans: "Callable[[], SqlQueueScans]",
         brokers: Callable[[], Brokers] | None,
     ) -> None:
@@ -181,6 +149,7 @@ class ClusterLogDirs:
         self._cluster_id = cluster_id
         self._source = source
         self._source_of = source_of
+        self._beside = beside
         self._queue_scans = queue_scans
         self._brokers = brokers
 
@@ -221,6 +190,11 @@ class ClusterLogDirs:
         self.require_cluster()
         cluster_id = self._cluster_id()
         return _of_cluster(cluster_id, self.scan_all(topics=topics))
+
+    def scan_files(self, topics: Collection[str]) -> ScanReport:
+        """Scan as `scan`, and leave out what is read over the network: which files it has on a disk is not known."""
+        report = self.scan(topics)
+        return replace(report, replicas=tuple(replica for replica in report.replicas if replica.found_to is None))
 
     def report_queue(
         self, queue: str, run_id: str, topics: Sequence[str], marked: Callable[[ScanReport], ScanReport]
@@ -339,7 +313,8 @@ class ClusterLogDirs:
             for queue, why in missing.items()
             for log_dir in elsewhere[queue]
         )
-        return merged([replace(report, errors=(*report.errors, *errors)), *(scan.report_of(topics) for scan in found)])
+        reported = (scan.report_of(topics) for scan in found)
+        return merged([replace(report, errors=(*report.errors, *errors)), *reported, *self._beside(topics)])
 
     def require_cluster(self) -> None:
         """Check that the brokers belong to the database's cluster; without bootstrap servers this is not checked.
@@ -396,7 +371,7 @@ class ClusterLogDirs:
 
         A partition is absent if its leader's replica is not found in the log dirs or cannot be read.
         """
-        replicas = self._source().scan(topics=topics).replicas
+        replicas = (replica for replica in self._source().scan(topics=topics).replicas if replica.found_to is None)
         return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
 
     def first_cluster_id(self) -> str | None:

@@ -25,7 +25,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class LeadersSettings(Section):
-    """How segments are read from the brokers that lead their partitions, where `log_dirs` is empty."""
+    """How segments are read from leaders whose brokers have no entry in `log_dirs`."""
 
     max_bytes_per_second: int = Field(
         default=100 * MIB,

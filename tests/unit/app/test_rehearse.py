@@ -162,14 +162,17 @@ def test_the_rehearsals_platform_knows_nothing_but_its_own_directory(
     monkeypatch.setenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "real:9092")
     root = tmp_path / "a directory"
     process = BrokerProcess(1, root / "broker", root / "broker" / "data", 20_001, "jars", "", tiering=True)
-    made = settings_of(ThrowAwayBroker(root, process), "orders")
+    made = settings_of(ThrowAwayBroker(root, process), "orders", reads_leaders=False)
     assert made.cluster.bootstrap_servers == "127.0.0.1:20001"
     assert made.metadata_topic.bootstrap_servers is None
     assert made.metadata.url.get_secret_value() == f"sqlite:///{root}/platform/metadata.sqlite"
     assert made.remote_storage.url == f"file://{tmp_path}/a%20directory/remote"
     assert [(one.broker_id, one.path) for one in made.log_dirs] == [(1, process.log_dir)]
-    others = {name for name in ("real", "s3:", "postgresql") if name in str(to_environment(made).values())}
-    assert others == set()
+    fetching = settings_of(ThrowAwayBroker(root, process), "orders", reads_leaders=True)
+    assert (fetching.log_dirs, fetching.leaders.spool_directory) == ((), f"{root}/platform")
+    for each in (made, fetching):
+        others = {name for name in ("real", "s3:", "postgresql") if name in str(to_environment(each).values())}
+        assert others == set()
 
 
 def _seen(settings: TieringSettings) -> dict[str, tuple[int, int]]:

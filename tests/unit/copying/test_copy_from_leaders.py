@@ -113,6 +113,25 @@ def test_a_leader_that_moves_during_a_copy_finishes_nothing_and_the_new_one_is_r
     require_right_bytes(world, leaders)
 
 
+def test_a_range_of_another_history_does_not_continue_what_is_copied(world: World, leaders: FetchWorld) -> None:
+    """An unclean election between two segments, and a plan that has cut the new log, at the same offsets and sizes."""
+    leaders.replace(b"".join(record_batch(base, count=5) for base in range(0, 30, 5)))
+    leaders.model.leader_epoch = 0
+    leaders.scan()
+    world.plan()
+
+    def elect() -> None:
+        kept, more = record_batch(0, count=5), (record_batch(base, count=5, leader_epoch=1) for base in range(5, 30, 5))
+        leaders.replace(kept + b"".join(more))
+        leaders.model.leader_epoch = 1
+        leaders.scan()
+
+    world.at[CopyStep.FINISHED, 0] = elect
+    world.batch()
+    assert [known.base_offset for known in leaders.stored()] == [0, 10, 20]
+    assert world.offsets(replica_of(leaders)) == [(0, 9)]
+
+
 def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(
     world: World, leaders: FetchWorld
 ) -> None:

@@ -169,7 +169,7 @@ def test_a_publication_that_is_refused_says_so_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("known", "free"), [(0, 0), (5_000, 5_000), (-1, 300)])
-def test_free_space_is_what_was_declared_or_else_that_of_the_fullest_disk(
+def test_free_space_is_what_was_declared_or_that_of_the_fullest_disk_or_what_the_broker_says(
     monkeypatch: pytest.MonkeyPatch, known: int, free: int
 ) -> None:
     disks = {"/a": 700, "/b": 300, "/elsewhere": 1}
@@ -185,9 +185,10 @@ def test_free_space_is_what_was_declared_or_else_that_of_the_fullest_disk(
         log_dirs=[SimpleNamespace(broker_id=broker, path=Path(path)) for broker, path in brokers]
     )
     effective = SimpleNamespace(handover=SimpleNamespace(free_bytes=known))
-    made = actions(settings=settings, effective=lambda: effective)
+    brokers_say = SimpleNamespace(free_bytes=lambda broker_id: 10 * broker_id)
+    made = actions(settings=settings, effective=lambda: effective, brokers=brokers_say)
     assert made.free_bytes(1) == free
-    assert made.free_bytes(3) == (None if known < 0 else known)
+    assert made.free_bytes(3) == (30 if known < 0 else known)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SourceChangedError
+from include.tiering.handover.brokers_disks import local_segments
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.ports import is_published
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.handover.run_checks import local_segments
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
@@ -305,6 +305,7 @@ class Fetched:
         self.logs = ModelLogs(world.brokers, {PARTITION: self.log})
         self.model = world.brokers.partition(TOPIC_ID, 0)
         self.model.replicas = self.model.isr = (1, 2)
+        world.brokers.nodes[2] = replace(world.brokers.nodes[1], broker_id=2)
         self.model.high_watermark, self.model.leader_epoch, self.model.log_bytes = 35, 2, len(self.log)
         world.brokers.alter_topic_configs(TOPIC, {"segment.bytes": str(2 * BATCH), "min.insync.replicas": "2"})
         world.brokers.after_call = lambda _: None

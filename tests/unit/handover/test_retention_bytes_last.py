@@ -215,14 +215,45 @@ def test_brokers_of_a_release_with_the_fix_need_no_declaration(world):
 
 def test_a_broker_that_is_away_is_not_known_to_have_the_fix(world):
     """In the middle of an upgrade it is the last one of the old release, and comes back with it."""
-    known = {"metadata.version": 31}
-    world.brokers.nodes = {1: replace(world.brokers.nodes[1], supported_features=known)}
+    new = replace(world.brokers.nodes[1], supported_features={"metadata.version": 31})
+    world.brokers.nodes = {1: new, 2: replace(new, broker_id=2)}
     world.brokers.partition(TOPIC_ID, 1).replicas = (1, 2)
     world.begin(ONE)
-    world.up_to(HandoverStep.LOCAL_RETENTION)
+    world.up_to(HandoverStep.RETENTION)
+    away = world.brokers.nodes.pop(2)
+    world.carry_on(until=HandoverStep.RETENTION)
     assert world.configs["retention.bytes"] == "-1"
+    waiting = world.carry_on()
+    assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.LOCAL_RETENTION)
+    assert "broker 2, which has a replica, does not tell the size of its log" in waiting.detail
+    world.brokers.nodes[2] = away
+    world.brokers.partition(TOPIC_ID, 1).follower_bytes = {2: 1_000}
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_a_follower_that_keeps_its_local_segments_is_waited_for(world):
+    """The leader has deleted them; if the follower leads after a start, it counts them once more."""
+    world.brokers.nodes[2] = replace(world.brokers.nodes[1], broker_id=2)
+    model = world.brokers.partition(TOPIC_ID, 1)
+    model.replicas, model.follower_bytes = (1, 2), {2: 9_000}
+    world.begin(ONE)
+    world.up_to(HandoverStep.LOCAL_RETENTION)
+    waiting = world.carry_on()
+    assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.LOCAL_RETENTION)
+    assert "broker 2, which has a replica, has 9000 local bytes, the leader" in waiting.detail
+    assert world.configs["retention.bytes"] == "-1"
+    model.follower_bytes = {2: 1_000}
+    assert world.carry_on().state is HandoverState.DONE
+    assert world.configs["retention.bytes"] == TOTAL
+
+
+def test_a_broker_that_is_away_keeps_a_handover_from_beginning(world):
+    world.brokers.partition(TOPIC_ID, 1).replicas = (1, 2)
+    world.begin(ONE)
+    waiting = world.carry_on()
+    assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.PRECONDITIONS)
+    assert "broker 2 has replicas of the topic and does not describe itself" in waiting.detail
 
 
 def test_undone_while_it_waits_both_come_back(world):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import UnknownTopicError
+from include.tiering.handover.brokers_disks import bytes_per_second
 from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rules import (
     STEPS,
@@ -24,7 +25,6 @@ from include.tiering.handover.rules import (
     target_bytes,
     undo_of,
 )
-from include.tiering.handover.run_checks import bytes_per_second
 from include.tiering.handover.service import HandoverService
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.leader_epochs import LeaderEpochs

@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from include.tiering.handover.checks import (
+    BrokerDiskSpace,
     CheckOutcome,
     FrozenPartition,
     HandoverEvidence,
@@ -71,6 +72,13 @@ PROVOKED = [
     (LAST, "topic-is-fenced-off", REFUSED, replace(SOUND, owner=TopicOwner.PLATFORM), "platform"),
     (LAST, "no-copier-is-left", WAITING, replace(SOUND, leases=("orders-0: batch b-1 copies",)), "b-1"),
     (BEFORE, "brokers-have-remote-storage", REFUSED, with_broker(BEGUN, remote_storage_system=False), "broker 1"),
+    (
+        BEFORE,
+        "brokers-have-remote-storage",
+        WAITING,
+        replace(BEGUN, silent_brokers=frozenset({7})),
+        "broker 7 has replicas of the topic and does not describe itself",
+    ),
     (BEFORE, "brokers-are-new-enough", REFUSED, with_broker(BEGUN, lists_remote_offsets=False), "older than 3.9"),
     (BEFORE, "topic-is-not-compacted", REFUSED, with_configs(BEGUN, cleanup_policy="compact,delete"), "compact"),
     (BEFORE, "brokers-do-not-tier-it", REFUSED, with_configs(BEGUN, remote_storage_enable="true"), "is true"),
@@ -115,6 +123,13 @@ PROVOKED = [
         REFUSED,
         replace(FETCHED, disks=tuple(replace(disk, free_bytes=None) for disk in BEGUN.disks)),
         "does not tell how much of its disks is free; 1 h of new records need 3600000 bytes",
+    ),
+    (
+        BEFORE,
+        "disks-have-room",
+        REFUSED,
+        replace(FETCHED, disks=(BrokerDiskSpace(1, None, "the broker cannot use its disk"),)),
+        "is free (the broker cannot use its disk); 1 h",
     ),
     (
         BEFORE,
@@ -264,6 +279,20 @@ PROVOKED = [
             both_places(remote_bytes=500_000, local_bytes=311_000), found_to=320, leader_epoch=4, kept_bytes=311_000
         ),
         "500000 remote and 311000 local bytes, 500000 of them in both places",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        replace(both_places(remote_bytes=500_000, local_bytes=1_000, earliest_local=300), followers={0: {2: 311_000}}),
+        "broker 2, which has a replica, has 311000 local bytes, the leader 1000",
+    ),
+    (
+        LOCAL_RETENTION,
+        "retention-bytes-is-safe",
+        WAITING,
+        replace(both_places(remote_bytes=500_000, local_bytes=1_000, earliest_local=300), followers={0: {2: None}}),
+        "broker 2, which has a replica, does not tell the size of its log",
     ),
     (QUALITY_CHECK, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
     (
@@ -467,6 +496,25 @@ def test_local_retention_is_within_unlimited_retention(limits):
 def test_retention_bytes_is_safe(remote_bytes, local_bytes, earliest_local):
     evidence = both_places(remote_bytes=remote_bytes, local_bytes=local_bytes, earliest_local=earliest_local)
     assert worst(results_of(CHECKS, LOCAL_RETENTION, evidence)) is CheckOutcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("remote_bytes", "follower_bytes"), [(890_000, 1_000), (890_000, 10), (300_000, 500_000), (400_000, None)]
+)
+def test_retention_bytes_is_safe_with_followers_that_have_no_more_or_are_far_below(remote_bytes, follower_bytes):
+    evidence = both_places(remote_bytes=remote_bytes, local_bytes=1_000, earliest_local=300)
+    evidence = replace(evidence, followers={0: {2: follower_bytes}})
+    assert worst(results_of(CHECKS, LOCAL_RETENTION, evidence)) is CheckOutcome.PASSED
+
+
+def test_who_may_not_ask_for_free_space_is_told_the_right_and_who_was_told_of_a_disk_is_not():
+    asked = {
+        is_forbidden: replace(FETCHED, disks=(BrokerDiskSpace(1, None, "no", is_forbidden),))
+        for is_forbidden in (False, True)
+    }
+    for is_forbidden, evidence in asked.items():
+        (said,) = (one for one in results_of(CHECKS, BEFORE, evidence) if one.outcome is REFUSED)
+        assert ("allow Describe on the cluster" in said.what_to_do) is is_forbidden
 
 
 def test_copies_that_brokers_delay_are_not_waited_for():

@@ -274,6 +274,10 @@ class Brokers(Protocol):
         """Return the names of all topics that this user may see."""
         ...
 
+    def topic_leaders(self) -> Mapping[str, Collection[int]]:
+        """Return the brokers that lead partitions, by topic that this user may see; -1 for a partition without one."""
+        ...
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         """Request the offsets from the leader of each partition.
 

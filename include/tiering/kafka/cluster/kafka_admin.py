@@ -221,6 +221,12 @@ class KafkaBrokers:
             topics = self._connections.metadata(Metadata(every_topic=True)).topics
             return [topic.name for topic in topics if topic.name is not None and not topic.error]
 
+    def topic_leaders(self) -> Mapping[str, Collection[int]]:
+        with self._lock:
+            topics = self._connections.metadata(Metadata(every_topic=True)).topics
+            seen = {topic.name: topic.partitions for topic in topics if topic.name is not None and not topic.error}
+            return {name: {found.leader for found in partitions} for name, partitions in seen.items()}
+
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         refused: dict[TopicIdPartition, BrokersError] = {}
         by_leader: dict[int, list[LeaderPartition]] = {}
@@ -262,8 +268,9 @@ class KafkaBrokers:
             return min(self._log_dirs(broker_id, {}).free_bytes, default=None)
 
     def _log_dirs(self, broker_id: int, partitions: Mapping[str, Sequence[int]]) -> LogDirsAnswer:
+        """Ask a broker. One directory that is offline does not hide what it tells of the others."""
         answer = self._connections.send(broker_id, DescribeLogDirs(partitions))
-        if answer.error and not answer.sizes:
+        if answer.error and not answer.sizes and not answer.free_bytes:
             raise refusal(answer.error, f"log directories of broker {broker_id}")
         return answer
 

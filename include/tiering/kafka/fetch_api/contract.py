@@ -20,6 +20,8 @@ from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedParti
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
+DIRECTORY_ID: Final = "fetch"
+"""The directory id of replicas that are read from leaders; no directory of a broker has such a short one."""
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _NO_EPOCHS: Final = LeaderEpochs(())
 

@@ -101,7 +101,8 @@ class OpenFetchedRange:
             directory_id=opened.replica.replica_id.directory_id,
             topic_id=self._partition.topic_id,
             leader_epoch=opened.leader.leader_epoch,
-            leader_epochs=opened.range.leader_epochs,
+            # Of all that was found up to its end: a copy compares them with what is remote before it.
+            leader_epochs=opened.replica.leader_epochs.range(-1, opened.range.next_offset),
             files=((str(opened.range.base_offset), 0, opened.crc32c, opened.log.size_bytes, 0),),
         )
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from include.tiering.errors import (
     BrokersError,
@@ -41,7 +40,14 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.kafka.fetch_api.contract import Leader, LeaderLogs, RangeStore, RecordedRange, epochs_of
+from include.tiering.kafka.fetch_api.contract import (
+    DIRECTORY_ID,
+    Leader,
+    LeaderLogs,
+    RangeStore,
+    RecordedRange,
+    epochs_of,
+)
 from include.tiering.kafka.fetch_api.cut_log import (
     FETCH_BYTES,
     LogCutter,
@@ -72,8 +78,6 @@ from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_re
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
-DIRECTORY_ID: Final = "fetch"
-
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
@@ -97,6 +101,7 @@ class FetchSource:
         store: where the ranges are kept.
         spool: where a range is kept while it is copied.
         limits: see `FetchLimits`.
+        leaves_out: brokers whose partitions are left out, because their log directories are read.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class FetchSource:
         spool: Spool,
         *,
         limits: FetchLimits,
+        leaves_out: Collection[int] = (),
     ) -> None:
         self._brokers = brokers
         self._cluster_metadata = cluster_metadata
@@ -115,6 +121,7 @@ class FetchSource:
         self._store = store
         self._spool = spool
         self._limits = limits
+        self._leaves_out = frozenset(leaves_out)
         self._cutter = LogCutter(logs, store)
         self._lock = threading.Lock()
 
@@ -131,7 +138,7 @@ class FetchSource:
             for partition, topic in found.items():
                 if (refused := offsets.refused.get(partition)) is not None:
                     errors.append(scan_error(refused, str(partition), str(partition)))
-                elif (answered := offsets.offsets.get(partition)) is not None:
+                elif (answered := offsets.offsets.get(partition)) is not None and self._is_read(answered.leader):
                     replica = self._replica(partition, topic, answered, deep=deep)
                     replicas.append(replace(replica, log_bytes=sizes.get(partition)))
             cluster_id = self._cluster_metadata.cluster_id()
@@ -152,7 +159,8 @@ class FetchSource:
                 for partition, topic in self._partitions(topics, errors=[]).items()
                 if self._ownership(partition).refusal is None
             }
-            offsets = self._brokers.partition_offsets(list(found)).offsets
+            answer = self._brokers.partition_offsets(list(found)).offsets
+            offsets = {partition: one for partition, one in answer.items() if self._is_read(one.leader)}
         # The reads follow without the lock, because they may take long. A scan reports what the brokers refused here.
         errors: list[ScanError] = []
         to_read = sorted(offsets, key=self._last_recorded_ms)
@@ -160,6 +168,7 @@ class FetchSource:
         for number, partition in enumerate(to_read):
             part_bytes = max(left_bytes // (len(to_read) - number), min(left_bytes, FETCH_BYTES))
             copied = copied_to(partition)
+            self._forget_cut_off(partition, copied, _log_start(offsets[partition]))
             known_bytes = self._uncopied_bytes(partition, copied)
             try:
                 go_on(partition.topic)
@@ -311,13 +320,33 @@ class FetchSource:
                 errors.append(scan_error(error, f"topic {name}", f"{name}-0"))
                 continue
             if topic is not None:
-                found |= {TopicIdPartition(topic.topic_id, number, name): topic for number in topic.partitions}
+                found |= {
+                    TopicIdPartition(topic.topic_id, number, name): topic
+                    for number, known in topic.partitions.items()
+                    if self._is_read(known.leader)
+                }
         return found
+
+    def _is_read(self, leader: int) -> bool:
+        """Return whether the logs of this leader are read here; beside log directories a leader must be known."""
+        return leader not in self._leaves_out and (leader >= 0 or not self._leaves_out)
 
     def _uncopied_bytes(self, partition: TopicIdPartition, copied_to: int | None) -> int:
         """Return the bytes of the closed ranges that end above the highest copied offset."""
         closed = [known.range for known in self._store.ranges(partition) if known.range.closed]
         return sum(known.size_bytes for known in closed if copied_to is None or known.end_offset > copied_to)
+
+    def _forget_cut_off(self, partition: TopicIdPartition, copied_to: int | None, log_start: int) -> None:
+        """Forget the ranges from the one on whose first offsets the leader has deleted before they were copied.
+
+        That range cannot be read any more. The records that are left of it are cut again, from the log start on.
+        """
+        for known in (recorded.range for recorded in self._store.ranges(partition)):
+            is_needed = copied_to is None or known.end_offset > copied_to
+            if is_needed and known.start_offset < log_start <= known.end_offset:
+                reason = f"the log starts at {log_start}, within the range {known.base_offset}..{known.end_offset}"
+                self._store.forget(partition, known.base_offset, reason=reason)
+                return
 
     def _delete_needless(self, partition: TopicIdPartition, below_offset: int) -> None:
         """Remove ranges that no copy needs any more: they are copied, and the leader has deleted them."""

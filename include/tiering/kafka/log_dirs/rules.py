@@ -13,12 +13,13 @@ counts at most segment.bytes, and 0 if it is damaged or if its size cannot be th
 the count too low rather than too high.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.units import format_bytes
 
 INTERNAL_TOPICS: Final = frozenset(
@@ -205,3 +206,29 @@ def without_doubtful(
     ]
     sure = tuple(segment for segment in replica.segments if segment.base_offset not in why)
     return replace(replica, segments=sure), sentences
+
+
+def merged(reports: Sequence[ScanReport]) -> ScanReport:
+    """Return one report of several, of which each found other replicas.
+
+    A partition that two of them would read is read by none: they saw different leaders.
+    """
+    readers = Counter(r.topic_id_partition for report in reports for r in report.replicas if r.chosen)
+    replicas = (
+        _refused(replica) if readers[replica.topic_id_partition] > 1 else replica
+        for report in reports
+        for replica in report.replicas
+    )
+    return ScanReport(
+        next((report.cluster_id for report in reports if report.cluster_id is not None), None),
+        tuple(sorted(replicas, key=lambda replica: replica.replica_id.order)),
+        tuple(error for report in reports for error in report.errors),
+        tuple(note for report in reports for note in report.notes),
+    )
+
+
+def _refused(replica: Replica) -> Replica:
+    segments = (
+        replace(segment, reason=segment.reason or IneligibleReason.AMBIGUOUS_REPLICA) for segment in replica.segments
+    )
+    return replace(replica, chosen=False, segments=tuple(segments))

@@ -30,9 +30,11 @@ from include.tiering.kafka.protocol.cluster_requests import (
     ApiVersionsAnswer,
     BrokerAddress,
     DescribeConfigs,
+    DescribeLogDirs,
     FoundConfig,
     FoundConfigs,
     IncrementalAlterConfigs,
+    LogDirsAnswer,
     Metadata,
     MetadataAnswer,
     MetadataResponsePartition,
@@ -76,6 +78,7 @@ class Answers:
             asked: FoundOffset(0, offset, leader_epoch=offset // 10) for asked, offset in SOUND.items()
         }
         self.tiered = True
+        self.log_dirs = LogDirsAnswer(0, [], [])
         self.altered: list[AlterAnswer] = [AlterAnswer(0, None)]
         self.away: set[int] = set()
         self.asked: list[tuple[int | None, Any]] = []
@@ -109,6 +112,8 @@ class Answers:
             return tuple(self.configs[resource.name] for resource in request.resources if resource.name in self.configs)
         if isinstance(request, IncrementalAlterConfigs):
             return tuple(self.altered)
+        if isinstance(request, DescribeLogDirs):
+            return self.log_dirs
         assert isinstance(request, ListOffsets)
         found = self.offsets[request.spec, request.read_committed]
         return {} if found is None else dict.fromkeys(request.leader_epochs, found)
@@ -235,6 +240,30 @@ def test_a_leader_may_be_broker_0(brokers: KafkaBrokers, answers: Answers) -> No
 
 
 # The cluster and its topics.
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "found"),
+    [(0, [900, 300], 300), (56, [300], 300), (0, [], None)],
+    ids=["all", "one-offline", "old"],
+)
+def test_free_space_is_that_of_the_fullest_directory_that_is_online(
+    brokers: KafkaBrokers, answers: Answers, error: int, free: list[int], found: int | None
+) -> None:
+    answers.log_dirs = LogDirsAnswer(error, [], free)
+    assert brokers.free_bytes(1) == found
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [(56, BrokersUnavailableError, "the broker cannot use its disk"), (31, BrokersForbiddenError, "not authorised")],
+)
+def test_why_the_free_space_of_a_broker_is_not_known(
+    brokers: KafkaBrokers, answers: Answers, error: int, kind: type[BrokersError], said: str
+) -> None:
+    answers.log_dirs = LogDirsAnswer(error, [], [])
+    with pytest.raises(kind, match=said):
+        brokers.free_bytes(1)
 
 
 def test_a_cluster_says_its_id_its_brokers_and_their_versions(brokers: KafkaBrokers, answers: Answers) -> None:

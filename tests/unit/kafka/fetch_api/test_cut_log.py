@@ -86,6 +86,33 @@ def test_ranges_that_are_copied_and_deleted_by_the_leader_are_forgotten(
         assert opened.check().first_offset == 30
 
 
+@pytest.mark.parametrize(
+    ("log_start", "copied_to", "expected"),
+    [
+        (15, 9, [(0, 9), (15, 24), (25, 34), (35, 44), (45, 49)]),  # The rest of 10..19 is there, and not copied yet.
+        (17, None, [(0, 9), (15, 24), (25, 34), (35, 44), (45, 49)]),
+        (15, 19, [(0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]),
+        (20, 9, [(0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]),
+        (45, 39, [(30, 39), (45, 49)]),
+    ],
+)
+def test_what_is_left_of_a_range_whose_first_records_were_deleted_is_cut_again(
+    tmp_path: Path, log_start: int, copied_to: int | None, expected: list[tuple[int, int]]
+) -> None:
+    world = world_of(tmp_path, batches(*range(0, 50, 5)))
+    scanned(world)
+    world.model.earliest = world.model.earliest_local = log_start
+    errors = world.source.find_segments(topics=None, copied_to=lambda _: copied_to, go_on=lambda _topic: None)
+    assert errors == []
+    assert [(base, end) for base, end, _ in spans(world)] == expected
+    replica = world.source.scan().replicas[0]
+    first = next(segment for segment in replica.segments if segment.eligible or segment.active)
+    assert first.base_offset <= max(log_start, -1 if copied_to is None else copied_to + 1) <= first.end_offset
+    if first.eligible:
+        with world.source.open_segment(replica.replica_id, first.base_offset) as opened:
+            assert opened.check().last_offset == first.end_offset
+
+
 def test_a_scan_reads_on_where_the_last_one_ended_and_nothing_twice(tmp_path: Path) -> None:
     world = world_of(tmp_path, batches(0, 5, 10))
     scanned(world)

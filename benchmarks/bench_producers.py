@@ -3,12 +3,14 @@
     python -m benchmarks.bench_producers [--rounds 3] [--seconds 20] [--rate-mib 10] [--append FILE] [--page]
 
 One real broker; its history lies cold on the disk, in topics of which each copy takes one. While a steady producer
-writes to another topic, the broker copies with its own quota, or `./tiering copy` with ours, or nobody. With no copy
-and with ours there is a second case, in which broker and producer run on one half of the cores, and the copy on the
-other. Cases take turns within a round. Measured from the moment the first bytes are there: latency of acknowledgements,
-bytes that the broker's and the copier's processes had fetched from storage, bytes that were copied, and how long
-threads of the broker waited for a core. The broker's disk is the broker's: remote storage and the platform's database
-lie in memory, as both are elsewhere in earnest.
+writes to another topic, the broker copies with its own quota, or `./tiering copy` with ours, or nobody. Ours reads the
+broker's log directory, or it reads from the leader, at the default pace. With no copy and with ours from the directory
+there is a second case, in which broker and producer run on one half of the cores, and the copy on the other. Cases take
+turns within a round. Measured from the moment the first bytes are there: latency of acknowledgements, bytes that the
+broker's and the copier's processes had fetched from storage, bytes that were copied, and how long threads of the broker
+waited for a core. From the leader, the log was read once before that moment, to find its segments; then it is dropped
+from the page cache again. The broker's disk is the broker's: remote storage, the platform's database and its spool lie
+in memory, as all of them are elsewhere in earnest.
 
 `--append` keeps complete rounds in a file and counts those that are in it already, so that a long measurement may be
 made in several calls on a machine that has other work in between. `--page` writes figures and plot into docs. Exit code
@@ -35,6 +37,7 @@ from benchmarks.producers_rounds import (
     ALONE_APART,
     BROKER,
     CASES,
+    LEADERS,
     PLATFORM,
     PLATFORM_APART,
     Measured,
@@ -63,6 +66,7 @@ class Scene:
     def __init__(self, cluster: KafkaCluster, deployment: BrokerDeployment, *, rate: int, seconds: float) -> None:
         self._cluster, self._deployment = cluster, deployment
         self._rate, self._seconds = rate, seconds
+        self._leaders_config = leaders_config(deployment)
         cluster.create_topic("load", segment_bytes=64 * MIB)
 
     def measure_round(self, number: int) -> Round:
@@ -70,7 +74,7 @@ class Scene:
         turn = number % len(CASES)
         in_turn = CASES[turn:] + CASES[:turn]
         topics = {case: f"history-{number}-{case.replace(' ', '-')}" for case in CASES}
-        for case in (BROKER, PLATFORM, PLATFORM_APART):
+        for case in (BROKER, PLATFORM, LEADERS, PLATFORM_APART):
             self._write_history(topics[case])
         measured = {}
         for case in in_turn:
@@ -101,10 +105,15 @@ class Scene:
 
     def _write_history(self, topic: str) -> None:
         """Enough that the copy outlasts the producer, written back and dropped from the page cache."""
-        self._cluster.create_topic(topic, segment_bytes=SEGMENT_BYTES)
+        # Not `internal.segment.bytes`: leaders' logs are cut by the config that every client can read.
+        config = {"segment.bytes": str(SEGMENT_BYTES)}
+        self._cluster.create_topic(topic, segment_bytes=None, config=config)
         wanted = int(self._rate * (self._seconds + 20)) + 2 * SEGMENT_BYTES
         writer = Writer(self._cluster.bootstrap, batch_bytes=MIB // 2)
         writer.send(topic, [0], wanted // _VALUE_BYTES, value_bytes=_VALUE_BYTES)
+        self._drop_pages(topic)
+
+    def _drop_pages(self, topic: str) -> None:
         for path in self._cluster.partition_dir(topic, 0).glob("*.log"):
             with path.open("rb") as log:
                 os.fsync(log.fileno())
@@ -121,13 +130,16 @@ class Scene:
             yield None
             self._cluster.alter_topic(topic, remote_log_copy_disable="true")
         else:
-            command = [sys.executable, "-m", "include.tiering.cli", "--config", str(self._deployment.config)]
+            config = self._leaders_config if case == LEADERS else self._deployment.config
+            command = [sys.executable, "-m", "include.tiering.cli", "--config", str(config)]
             command += ["copy", "--topic", topic]
             with _on_cores(cores):
                 copier = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             with copier:
                 try:
                     self._await_first_bytes(topic)
+                    if case == LEADERS:
+                        self._drop_pages(topic)
                     yield copier.pid
                     assert copier.poll() is None, "the copy ended before the producer"
                 finally:
@@ -160,6 +172,15 @@ class Scene:
                 producer.kill()
         figures: dict[str, float] = json.loads(printed)
         return figures
+
+
+def leaders_config(deployment: BrokerDeployment) -> Path:
+    """Write a second configuration of the deployment: it has the same database and store, and no path of the broker."""
+    lines, _, _ = deployment.config.read_text().partition("[[log_dirs]]")
+    path = deployment.config.with_name("leaders.toml")
+    spool = f'leaders.spool_directory = "{deployment.config.parent}"\nleaders.settle_ms = 0\n'
+    path.write_text(f"{lines}{spool}")
+    return path
 
 
 @contextmanager

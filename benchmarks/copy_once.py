@@ -4,7 +4,8 @@
     python -m benchmarks.copy_once batch NUMBER    run one batch of it
 
 CPU and time count from the first claim to the last FINISHED, start-up apart; memory is the whole process's peak. A
-batch says when it is ready to begin and waits for a line on standard input, so that several begin together.
+batch says when it is ready to begin and waits for a line on standard input, so that several begin together. Where
+segments are read from leaders, plan and batch also say what they read there.
 """
 
 import json
@@ -12,12 +13,14 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
+from benchmarks.counted_reads import CountedReads
 from benchmarks.upload_clients import peak_resident_bytes
-from include.tiering.app import open_app
+from include.tiering.app import App, open_app
 from include.tiering.settings import load_settings
 
 COMMAND: Final = (sys.executable, "-m", "benchmarks.copy_once")
@@ -64,13 +67,18 @@ def cpu_seconds() -> float:
 def plan() -> None:
     with open_app(load_settings()) as app:
         app.set_up.migrate()
-        tell({"planned_bytes": app.copying.plan("bench").size_bytes})
+        reads = counted_reads(app)
+        begun, before = time.monotonic(), cpu_seconds()
+        planned_bytes = app.copying.plan("bench").size_bytes
+        after, ended = cpu_seconds(), time.monotonic()
+    tell({"planned_bytes": planned_bytes, **account(begun, before, ended, after), **reads()})
 
 
 def batch(number: str) -> None:
     with open_app(load_settings()) as app:
         app.adapters.storage.check_writable()
         app.adapters.stores.work.paused_topics()
+        reads = counted_reads(app)
         copying = app.copying
         tell({"ready": number})
         sys.stdin.readline()
@@ -79,15 +87,34 @@ def batch(number: str) -> None:
         after, ended = cpu_seconds(), time.monotonic()
     if result.failed:
         raise RuntimeError(f"not all was copied: {result.failed}")
-    tell(
-        {
-            "copied_bytes": sum(segment.size_bytes for segment in result.copied),
-            "begun": begun,
-            "ended": ended,
-            "cpu_seconds": after - before,
-            "peak_resident_bytes": peak_resident_bytes(),
-        }
-    )
+    copied_bytes = sum(segment.size_bytes for segment in result.copied)
+    tell({"copied_bytes": copied_bytes, **account(begun, before, ended, after), **reads()})
+
+
+def account(begun: float, cpu_before: float, ended: float, cpu_after: float) -> dict[str, object]:
+    """Say when it was, and what it took; memory and bytes from storage are those of the process so far."""
+    return {
+        "begun": begun,
+        "ended": ended,
+        "cpu_seconds": cpu_after - cpu_before,
+        "peak_resident_bytes": peak_resident_bytes(),
+        "disk_read_bytes": disk_read_bytes(),
+    }
+
+
+def disk_read_bytes() -> int:
+    """What this process has had fetched from storage so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def counted_reads(app: App) -> Callable[[], dict[str, object]]:
+    """Count from now on what is read from leaders; the result returns it, and nothing if log directories are read."""
+    if not app.log_dirs.reads_leaders:
+        return dict
+    counted = CountedReads(app.adapters.leader_logs, app.adapters.clock)
+    vars(app.adapters)["leader_logs"] = counted  # in place of what the cached property keeps
+    return lambda: {"reads": counted.document()}
 
 
 def tell(words: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ NAMES: Final = {
     "none": "no copy",
     "broker": "Kafka's own copy",
     "platform": "this platform",
+    "leaders": "this platform, from leaders",
     "none apart": "no copy, cores apart",
     "platform apart": "this platform, cores apart",
 }
@@ -29,11 +30,12 @@ _COLUMNS: Final = (
 )
 _BEGIN: Final = "<!-- figures: make bench-producers -->\n"
 _END: Final = "<!-- end of figures -->\n"
-_WIDTH, _HEIGHT, _BAR, _LEFT, _GROUND, _TALL = 880, 300, 36, 60, 240, 180
+_WIDTH, _HEIGHT, _BAR, _LEFT, _GROUND, _TALL = 1060, 300, 36, 60, 240, 180
 _COLOURS: Final = {
     "none": "#9aa5b1",
     "broker": "#c0392b",
     "platform": "#1f5f99",
+    "leaders": "#2e8b57",
     "none apart": "#d3d9de",
     "platform apart": "#7fb0dc",
 }
@@ -135,6 +137,6 @@ def _bar(x: float, share: float, words: str, colour: str) -> Iterator[str]:
 
 def _legend() -> Iterator[str]:
     for number, (case, name) in enumerate(NAMES.items()):
-        x = _LEFT + number * 156
+        x = _LEFT + number * 166
         yield f'<rect x="{x}" y="{_HEIGHT - 26}" width="14" height="10" fill="{_COLOURS[case]}"/>'
         yield f'<text x="{x + 18}" y="{_HEIGHT - 17}">{name}</text>'

@@ -17,11 +17,19 @@ import numpy as np
 
 from include.tiering.units import MIB
 
-ALONE, BROKER, PLATFORM = "none", "broker", "platform"
+ALONE, BROKER, PLATFORM, LEADERS = "none", "broker", "platform", "leaders"
 ALONE_APART, PLATFORM_APART = "none apart", "platform apart"
-CASES: Final = (ALONE, BROKER, PLATFORM, ALONE_APART, PLATFORM_APART)
+CASES: Final = (ALONE, BROKER, PLATFORM, LEADERS, ALONE_APART, PLATFORM_APART)
 """In the last two, broker and producer run on some cores, and the platform's copy only on the others."""
-COMPARED: Final = ((PLATFORM, BROKER), (PLATFORM, ALONE), (BROKER, ALONE), (PLATFORM_APART, ALONE_APART))
+COMPARED: Final = (
+    (PLATFORM, BROKER),
+    (PLATFORM, ALONE),
+    (LEADERS, BROKER),
+    (LEADERS, PLATFORM),
+    (LEADERS, ALONE),
+    (BROKER, ALONE),
+    (PLATFORM_APART, ALONE_APART),
+)
 _DRAWS: Final = 10_000
 _INTERVAL: Final = (2.5, 97.5)
 FEWEST: Final = 6

@@ -1,6 +1,7 @@
 """Leaders' logs and the ranges of them, in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from include.tiering.errors import BrokersUnavailableError, UnknownTopicError
@@ -9,7 +10,7 @@ from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata,
 from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, RecordedRange
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
-from include.tiering.kafka.log_dirs.contract import ScanReport
+from include.tiering.kafka.log_dirs.contract import ScanReport, go_on_always
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.memory_source import BytesSource
@@ -31,7 +32,19 @@ class ModelLogs:
     alter: Alter = lambda records: records
     reads: list[tuple[int, int]] = field(default_factory=list)
 
-    def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
+    @contextmanager
+    def read(
+        self,
+        partition: TopicIdPartition,
+        leader: Leader,
+        offset: int,
+        max_bytes: int,
+        go_on: Callable[[], object] = go_on_always,
+    ) -> Iterator[FetchedPartition]:
+        """As fast as possible."""
+        yield self._answer(partition, leader, offset, max_bytes)
+
+    def _answer(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
         model = self._led(partition, leader)
         self.reads.append((offset, max_bytes))
         log, start, end = self.logs[partition], None, 0
@@ -45,9 +58,6 @@ class ModelLogs:
         records = self.alter(first[: max(max_bytes, size)])
         offsets = model.offsets()
         return FetchedPartition(0, offsets.high_watermark, offsets.last_stable_offset, offsets.earliest, records)
-
-    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
-        """As fast as possible."""
 
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
         self._led(partition, leader)

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
 from sqlalchemy import func, select
 
 from benchmarks import bench_scan
+from benchmarks.bench_fetch import MOST_MIB
 from benchmarks.quota_stores import Cell, measured
 from benchmarks.run_all import NAMES, last_json
 from benchmarks.sizes_scene import CLUSTER_ID, build, partition_number
@@ -54,7 +55,7 @@ SMALL_WITH_BROKER: Final = {
     "producers": ("--rounds=1", "--seconds=1", "--rate-mib=4"),
     "connector": ("--size-mib=1", "--rounds=1", "--kinds", "100-zstd"),
 }
-BY_TESTS_OF_THEIR_OWN: Final = {"quota", "scan"}
+BY_TESTS_OF_THEIR_OWN: Final = {"fetch", "quota", "scan"}
 
 
 def test_every_benchmark_has_a_small_form() -> None:
@@ -62,11 +63,13 @@ def test_every_benchmark_has_a_small_form() -> None:
     assert {name for forms in small for name in forms} | BY_TESTS_OF_THEIR_OWN == set(NAMES)
 
 
-def run_small(name: str, arguments: tuple[str, ...]) -> None:
+def run_small(name: str, arguments: tuple[str, ...]) -> Any:
     command = [sys.executable, "-m", f"benchmarks.bench_{name}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
-    assert last_json(done.stdout), done.stderr
+    measured = last_json(done.stdout)
+    assert measured, done.stderr
+    return measured
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -115,6 +118,17 @@ def test_a_benchmark_that_is_terminated_leaves_no_broker_and_no_directory(tmp_pa
     assert process.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())
     assert not [each.pid for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
+
+
+@NO_JAVA
+@pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")
+def test_a_copy_from_leaders_and_its_memory() -> None:
+    """The settings are the defaults, and the far store has as many transfers in flight as they allow."""
+    require_kafka()
+    measured = run_small("fetch", ("--rounds=1", "--size-mib=64", "--segment-mib=2"))
+    for topic in measured["record_bytes"].values():
+        peaks = [topic[part]["leaders"]["peak_resident_mib"] for part in ("clients", "far")]
+        assert max(*peaks, topic["plan"]["peak_resident_mib"]) < MOST_MIB
 
 
 @pytest.mark.skipif(find_versitygw() is None, reason="versitygw is not built: make s3-server")

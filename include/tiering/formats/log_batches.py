@@ -3,6 +3,7 @@
 - `BatchStream` reads every batch through one reused buffer. It is the hot path of segment checks and log recovery: one
   loop iteration per batch, and after the read only a batch that is not yet whole in the buffer is copied. A batch
   larger than the buffer is checksummed in pieces.
+- `BatchBuffer` checks batches that are in memory already.
 - `find_log_end` finds the end of the log of a crashed or running broker. A running broker may append during the read,
   and a crash may leave an incomplete batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part
   ends where recovery would truncate: before the first batch whose length, magic, CRC-32C or offset is wrong. Source:
@@ -22,6 +23,7 @@ import google_crc32c
 import numpy as np
 
 from include.tiering.errors import FormatError, OldMagicError
+from include.tiering.formats.primitive_types import Buffer
 from include.tiering.formats.record_batch import (
     CRC_START,
     HEADER,
@@ -34,10 +36,12 @@ from include.tiering.formats.record_batch import (
     Codec,
     ControlType,
     check_codec,
+    check_crc,
     check_follows,
     check_frame,
     control_type,
     extend_crc32c,
+    parse_header,
 )
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource
@@ -46,6 +50,8 @@ from include.tiering.units import KIB
 DEFAULT_BLOCK_BYTES: Final = 512 * KIB
 MIN_BLOCK_BYTES: Final = KIB
 _MIN_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+_PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
+"""Attributes with a codec and no flag, which need no further check."""
 
 Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """The fields of a `BatchHeader`, in its order."""
@@ -178,6 +184,55 @@ class BatchStream:
         return FormatError(f"batch of {size_bytes} bytes is cut off after {left}", position)
 
 
+_make_header, _unpack_header, _crc32c = BatchHeader._make, HEADER.unpack_from, google_crc32c.value
+
+
+class BatchBuffer:
+    """Batches in one buffer, each of which is checked by itself. Nothing is copied.
+
+    Args:
+        buffer: the bytes; the checks return what they are at that moment.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.view = memoryview(buffer)
+        self._size_bytes = len(self.view)
+        # google-crc32c takes no memoryview, but slices of an array without a copy.
+        self._array = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, dtype=np.uint8)
+
+    def batch_at(self, at: int) -> BatchHeader | None:
+        """Return the header of the batch at `at`, whose CRC-32C and codec were checked; None if it is incomplete.
+
+        Raises:
+            OldMagicError: the batch has magic 0 or 1.
+            FormatError: the batch is damaged.
+        """
+        if self._size_bytes - at < HEADER_SIZE:
+            return None
+        header = _make_header(_unpack_header(self.view, at))
+        base, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, records = header
+        end = at + LOG_OVERHEAD + length
+        if end > self._size_bytes:
+            return None
+        if (
+            length < _MIN_LENGTH
+            or magic != MAGIC
+            or not 0 <= base <= MAX_OFFSET - last_offset_delta
+            or last_offset_delta < 0
+            or records < 0
+        ):
+            parse_header(self.view, at)
+        if attributes not in _PLAIN_ATTRIBUTES:
+            check_codec(header, at)
+        if _crc32c(self._array[at + CRC_START : end]) != crc:
+            check_crc(header, self.view[at:end], at)
+        return header
+
+    def extend_crc32c(self, crc32c: int, start: int, end: int) -> int:
+        """Return the CRC-32C of the bytes that `crc32c` covers, followed by those from `start` to `end` (exclusive)."""
+        return int(google_crc32c.extend(crc32c, self._array[start:end]))
+
+
 def _size_bytes(fields: Fields) -> int:
     return LOG_OVERHEAD + fields[1]
 
@@ -227,10 +282,6 @@ def find_log_end(source: ByteSource, *, base_offset: int, block_bytes: int = DEF
     except FormatError as error:
         reason = error.message
     return LogEnd(valid_bytes, log_end_offset, max_timestamp_ms, batch_count, reason is not None, reason)
-
-
-_PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
-"""Attributes with a codec and no flag, which need no further check."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,8 @@ class Reader:
     Counts and lengths above the remaining bytes are refused before any memory is allocated.
     """
 
-    def __init__(self, value: bytes) -> None:
-        self._value = value
+    def __init__(self, value: Buffer) -> None:
+        self._value = memoryview(value)
         self._position = 0
 
     @property
@@ -187,6 +187,11 @@ class Reader:
     def nullable_bytes(self, what: str) -> bytes | None:
         length = self._length()
         return None if length < 0 else self._bytes(length, what)
+
+    def nullable_view(self, what: str) -> memoryview | None:
+        """Read nullable bytes without copying them: they are valid as long as the value is."""
+        length = self._length()
+        return None if length < 0 else self._view(length, what)
 
     def array(self, read_item: Callable[["Reader"], _Item], what: str) -> tuple[_Item, ...]:
         start, found = self._position, self.nullable_array(read_item, what)
@@ -241,6 +246,9 @@ class Reader:
         return number
 
     def _bytes(self, size: int, what: str) -> bytes:
+        return bytes(self._view(size, what))
+
+    def _view(self, size: int, what: str) -> memoryview:
         if size > self.remaining:
             raise FormatError(f"{what} needs {size} bytes, {self.remaining} are left", self._position)
         taken = self._value[self._position : self._position + size]

@@ -49,6 +49,8 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
+        # The last data batch of a producer, which its entry does not have yet: entries are made when they are needed.
+        self._newest: dict[int, BatchHeader] = {}
         by_offset = sorted(self._entries.values(), key=lambda entry: entry.current_txn_first_offset)
         # In the order of first offsets, because offsets ascend from batch to batch.
         self._open = {
@@ -68,7 +70,9 @@ class ProducerStates:
         if header.producer_id == NO_PRODUCER:
             return None
         if marker is None:
-            self._append_data(header)
+            if header.is_transactional:
+                self._open.setdefault(header.producer_id, header.base_offset)
+            self._newest[header.producer_id] = header
             return None
         if marker.control in (ControlType.ABORT, ControlType.COMMIT):
             return self._end(header, marker)
@@ -76,6 +80,7 @@ class ProducerStates:
 
     def expire(self, before_ms: int) -> None:
         """Remove producers without an open transaction whose last batch has a timestamp below `before_ms`."""
+        self._bring_up_to_date()
         self._entries = {
             producer_id: entry
             for producer_id, entry in self._entries.items()
@@ -84,12 +89,16 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """Return the producer snapshot, with producers by ascending id."""
+        self._bring_up_to_date()
         return serialize_producer_snapshot(entry for _, entry in sorted(self._entries.items()))
+
+    def _bring_up_to_date(self) -> None:
+        for header in self._newest.values():
+            self._append_data(header)
+        self._newest.clear()
 
     def _append_data(self, header: BatchHeader) -> None:
         known = self._entries.get(header.producer_id)
-        if header.is_transactional:
-            self._open.setdefault(header.producer_id, header.base_offset)
         self._entries[header.producer_id] = ProducerEntry(
             header.producer_id,
             header.producer_epoch,
@@ -103,6 +112,8 @@ class ProducerStates:
 
     def _end(self, header: BatchHeader, marker: TransactionMarker) -> AbortedTxn | None:
         producer_id = header.producer_id
+        if (newest := self._newest.pop(producer_id, None)) is not None:
+            self._append_data(newest)
         known = self._entries.get(producer_id)
         if known is None or known.producer_epoch != header.producer_epoch:
             # A marker with another producer epoch clears the batches that are kept for duplicates.

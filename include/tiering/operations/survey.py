@@ -122,7 +122,8 @@ def _try_reads(brokers: Brokers, leaders: LeaderLogs, topics: Sequence[TopicMeta
     for partition, offsets in answer.offsets.items():
         leader = Leader(offsets.leader, offsets.leader_epoch)
         try:
-            leaders.read(partition, leader, max(offsets.earliest, offsets.earliest_local or 0), 1)
+            with leaders.read(partition, leader, max(offsets.earliest, offsets.earliest_local or 0), 1):
+                pass
         except BrokersError as error:
             missing.append(str(error))
 

@@ -97,7 +97,6 @@ class LogsOfProcess:
 
     def __init__(self, logs: ModelLogs) -> None:
         self.read = logs.read
-        self.keep_pace = logs.keep_pace
         self.epoch_end = logs.epoch_end
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from benchmarks.producers_rounds import (
     ALONE_APART,
     BROKER,
     CASES,
+    LEADERS,
     PLATFORM,
     PLATFORM_APART,
     Measured,
@@ -85,10 +86,14 @@ def test_the_summary_is_of_medians_a_second() -> None:
 
 
 def test_the_pairs_that_the_page_compares() -> None:
-    found = ratios([round_of({PLATFORM: 4.0, BROKER: 2.0, ALONE: 1.0, ALONE_APART: 2.0, PLATFORM_APART: 2.1})])
+    p99s = {PLATFORM: 4.0, LEADERS: 3.0, BROKER: 2.0, ALONE: 1.0, ALONE_APART: 2.0, PLATFORM_APART: 2.1}
+    found = ratios([round_of(p99s)])
     assert {pair: each.median for pair, each in found.items()} == {
         "platform / broker": 2.0,
         "platform / none": 4.0,
+        "leaders / broker": 1.5,
+        "leaders / platform": 0.75,
+        "leaders / none": 3.0,
         "broker / none": 2.0,
         "platform apart / none apart": 1.05,
     }

@@ -10,7 +10,7 @@ from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.errors import TieringError
 from include.tiering.formats.indexes import parse_producer_snapshot
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.kafka.fetch_api.spool import Spool
+from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import IndexType
 from tests.doubles.deployment import Crash, World, crash
@@ -130,6 +130,33 @@ def test_a_range_of_another_history_does_not_continue_what_is_copied(world: Worl
     world.batch()
     assert [known.base_offset for known in leaders.stored()] == [0, 10, 20]
     assert world.offsets(replica_of(leaders)) == [(0, 9)]
+
+
+@pytest.mark.parametrize("position", [0, 8, 70])
+def test_a_spool_that_returns_other_bytes_finishes_nothing(
+    world: World, leaders: FetchWorld, monkeypatch: pytest.MonkeyPatch, position: int
+) -> None:
+    """In a base offset, a length, a record: an object has the checksum of what was checked, or there is none."""
+    leaders.scan()
+    world.plan()
+    read_into, is_damaged = SpooledLog.read_into, True
+
+    def damaged(log: SpooledLog, at: int, buffer: memoryview) -> int:
+        count = read_into(log, at, buffer)
+        if is_damaged and at <= position < at + count:
+            buffer[position - at] ^= 1
+        return count
+
+    monkeypatch.setattr(SpooledLog, "read_into", damaged)
+    result = world.batch()
+    assert [failed.item.error for failed in result.failed] == ["RemoteChecksumError"]
+    assert world.offsets(replica_of(leaders)) == []
+    assert world.objects() == 0
+    is_damaged = False
+    world.plan("again")
+    assert world.batch("again", "again/0").failed == ()
+    assert world.offsets(replica_of(leaders)) == RANGES
+    require_right_bytes(world, leaders)
 
 
 def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(

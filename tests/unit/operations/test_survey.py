@@ -27,11 +27,14 @@ class ReadableLogs:
     forbidden: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
 
-    def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
+    @contextmanager
+    def read(
+        self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int
+    ) -> Iterator[FetchedPartition]:
         self.asked.append(str(partition))
         if partition.topic in self.forbidden:
             raise BrokersForbiddenError(f"{partition}: the ACL that allows Read on topic {partition.topic} is missing")
-        return FetchedPartition(0, 0, 0, 0, b"")
+        yield FetchedPartition(0, 0, 0, 0, b"")
 
     def close(self) -> None:
         """Nothing is open."""

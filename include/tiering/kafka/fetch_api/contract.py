@@ -11,11 +11,13 @@ Source: Kafka's LogSegment.shouldRoll.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT
 from include.tiering.formats.record_batch import NO_TIMESTAMP, BatchHeader
+from include.tiering.kafka.log_dirs.contract import go_on_always
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
@@ -24,6 +26,7 @@ DIRECTORY_ID: Final = "fetch"
 """The directory id of replicas that are read from leaders; no directory of a broker has such a short one."""
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _NO_EPOCHS: Final = LeaderEpochs(())
+_NO_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,48 +69,62 @@ class FetchedRange:
         """Return an open range without a batch."""
         return cls(base_offset, base_offset - 1, start_offset, producer_snapshot=producer_snapshot)
 
+
+class GrowingRange:
+    """An open range to which batches are added, one after the other.
+
+    Args:
+        before: an open range, with or without batches.
+    """
+
+    def __init__(self, before: FetchedRange) -> None:
+        self._before = before
+        self.base_offset, self.next_offset = before.base_offset, before.next_offset
+        self.size_bytes, self.crc32c = before.size_bytes, before.crc32c
+        self._batch_count = before.batch_count
+        self._first_timestamp_ms, self.max_timestamp_ms = before.first_timestamp_ms, before.max_timestamp_ms
+        self._epochs = list(before.leader_epochs.entries)
+        self._epoch = self._epochs[-1].epoch if self._epochs else _NO_EPOCH
+
     def is_closed_by(self, header: BatchHeader, rules: RollRules) -> bool:
         """Return whether this batch, which follows the range, begins the next one."""
-        if not self.batch_count:
+        if not self._batch_count:
             return False
-        waited_ms = header.max_timestamp - self.first_timestamp_ms
+        first_timestamp_ms = self._first_timestamp_ms
         return (
             self.size_bytes + header.size_bytes > rules.segment_bytes
-            or (self.first_timestamp_ms >= 0 and waited_ms > rules.segment_ms)
+            or (first_timestamp_ms >= 0 and header.max_timestamp - first_timestamp_ms > rules.segment_ms)
             or header.last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
         )
 
-    def followed_by(self, header: BatchHeader, crc32c: int) -> "FetchedRange":
-        """Return the range with one batch more.
+    def add(self, header: BatchHeader) -> None:
+        """Add the next batch. The checksum is the caller's to extend."""
+        timestamp_ms, epoch = header.max_timestamp, header.partition_leader_epoch
+        if not self._batch_count:
+            self._first_timestamp_ms = timestamp_ms
+        if timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        if epoch != self._epoch and epoch >= 0:
+            self._epochs.append(LeaderEpochEntry(epoch, header.base_offset))
+            self._epoch = epoch
+        self.next_offset = header.last_offset + 1
+        self.size_bytes += header.size_bytes
+        self._batch_count += 1
 
-        The producer snapshot stays that of the range before this batch, see `with_producers`.
-
-        Args:
-            header: the batch.
-            crc32c: the checksum of the range with the batch.
-        """
-        first_timestamp_ms = self.first_timestamp_ms if self.batch_count else header.max_timestamp
+    def range(self, producer_snapshot: bytes, *, closed: bool) -> FetchedRange:
+        """Return the range, with the producers after its last batch."""
         return replace(
-            self,
-            end_offset=header.last_offset,
-            size_bytes=self.size_bytes + header.size_bytes,
-            batch_count=self.batch_count + 1,
-            first_timestamp_ms=first_timestamp_ms,
-            max_timestamp_ms=max(self.max_timestamp_ms, header.max_timestamp),
-            crc32c=crc32c,
-            leader_epochs=_with_epoch(self.leader_epochs, header),
+            self._before,
+            end_offset=self.next_offset - 1,
+            size_bytes=self.size_bytes,
+            batch_count=self._batch_count,
+            first_timestamp_ms=self._first_timestamp_ms,
+            max_timestamp_ms=self.max_timestamp_ms,
+            crc32c=self.crc32c,
+            leader_epochs=LeaderEpochs(tuple(self._epochs)),
+            producer_snapshot=producer_snapshot,
+            closed=closed,
         )
-
-    def with_producers(self, producer_snapshot: bytes, *, closed: bool) -> "FetchedRange":
-        """Return the range with the producers after its last batch."""
-        return replace(self, producer_snapshot=producer_snapshot, closed=closed)
-
-
-def _with_epoch(epochs: LeaderEpochs, header: BatchHeader) -> LeaderEpochs:
-    epoch = header.partition_leader_epoch
-    if epoch < 0 or (epochs.entries and epochs.entries[-1].epoch == epoch):
-        return epochs
-    return LeaderEpochs((*epochs.entries, LeaderEpochEntry(epoch, header.base_offset)))
 
 
 def epochs_of(ranges: Iterable[FetchedRange]) -> LeaderEpochs:
@@ -139,24 +156,24 @@ class LeaderLogs(Protocol):
         BrokersError: the request failed for another reason.
     """
 
-    def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
+    def read(
+        self,
+        partition: TopicIdPartition,
+        leader: Leader,
+        offset: int,
+        max_bytes: int,
+        go_on: Callable[[], object] = go_on_always,
+    ) -> AbstractContextManager[FetchedPartition]:
         """Return bytes of the log from the batch with `offset` on; none at the high watermark.
+
+        They are valid within the block, in which nothing else must be read: answers share a bounded memory.
 
         Args:
             partition: the partition, by its topic id.
             leader: the broker to ask, and the epoch in which it must lead the partition.
             offset: inclusive.
             max_bytes: the limit of the answer; it is exceeded only if the first batch is larger.
-        """
-        ...
-
-    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
-        """Wait after an answer of this size until the next read of the same broker may begin.
-
-        Args:
-            leader: the broker that answered.
-            size_bytes: the size of the answer.
-            go_on: called while the method waits; raises to end the wait.
+            go_on: called while the read waits for the pace of this broker; raises to end the wait.
         """
         ...
 

@@ -10,17 +10,24 @@ No byte is copied before its range is closed and recorded. Recorded ranges are f
 is not of the leader's history. The ranges before that one stay, and with them the boundaries of all that may be copied.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import SourceChangedError
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snapshot
 from include.tiering.formats.rebuilt_files import ProducerStates
-from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.kafka.cluster.contract import TopicMetadata
-from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RangeStore, RollRules
-from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch, read_batches
+from include.tiering.kafka.fetch_api.contract import (
+    FetchedRange,
+    GrowingRange,
+    Leader,
+    LeaderLogs,
+    RangeStore,
+    RollRules,
+)
+from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatches, read_batches
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
@@ -72,8 +79,10 @@ def fetched(
     may_begin_below: bool,
     leader_epoch: int = -1,
     go_on: Callable[[], object],
-) -> Iterator[FetchedBatch]:
-    """Iterate over the checked batches of a leader's log, up to the high watermark of the moment.
+) -> Generator[FetchedBatches]:
+    """Iterate over the checked batches of a leader's log, up to the high watermark of the moment, answer by answer.
+
+    What was returned is valid until the next one is asked for, or the iterator is closed.
 
     Args:
         logs: the logs.
@@ -92,26 +101,22 @@ def fetched(
     path, position, least_high_watermark = partition_path(partition, leader), 0, offset
     while True:
         go_on()
-        answer = logs.read(partition, leader, offset, FETCH_BYTES)
-        logs.keep_pace(leader, len(answer.records), go_on)
-        least_high_watermark = max(least_high_watermark, answer.high_watermark)
         before = offset
-        for batch in read_batches(
-            answer.records,
-            path=path,
-            position=position,
-            offset=offset,
-            leader_epoch=leader_epoch,
-            high_watermark=answer.high_watermark,
-            may_begin_below=may_begin_below,
-        ):
-            yield batch
-            offset, leader_epoch, may_begin_below = (
-                batch.header.last_offset + 1,
-                batch.header.partition_leader_epoch,
-                False,
-            )
-            position += batch.header.size_bytes
+        with logs.read(partition, leader, offset, FETCH_BYTES, go_on) as answer:
+            least_high_watermark = max(least_high_watermark, answer.high_watermark)
+            for found in read_batches(
+                answer.records,
+                path=path,
+                position=position,
+                offset=offset,
+                leader_epoch=leader_epoch,
+                high_watermark=answer.high_watermark,
+                may_begin_below=may_begin_below,
+            ):
+                yield found
+                last = found.batches[-1].header
+                offset, leader_epoch, may_begin_below = last.last_offset + 1, last.partition_leader_epoch, False
+                position += found.size_bytes
         if offset == before or offset >= least_high_watermark:
             return
 
@@ -192,7 +197,7 @@ class LogCutter:
             rules: how its topic is cut.
             log_start: the leader's log start offset (inclusive), requested just before.
             high_watermark: the leader's high watermark (exclusive), requested just before.
-            max_bytes: after so many bytes no further batch is read; with 0 or less, the ranges are only compared with
+            max_bytes: after so many bytes no further answer is read; with 0 or less, the ranges are only compared with
                 the leader's history.
             go_on: see `fetched`.
 
@@ -212,7 +217,7 @@ class LogCutter:
         if max_bytes <= 0 or walk.offset >= high_watermark:
             return 0  # At the high watermark a broker would wait for bytes that may never come.
         try:
-            for batch in fetched(
+            answers = fetched(
                 self._logs,
                 partition,
                 leader,
@@ -220,10 +225,12 @@ class LogCutter:
                 may_begin_below=walk.is_start,
                 leader_epoch=walk.leader_epoch,
                 go_on=go_on,
-            ):
-                walk.take(batch)
-                if walk.read_bytes >= max_bytes:
-                    break
+            )
+            with closing(answers):
+                for batches in answers:
+                    walk.take(batches)
+                    if walk.read_bytes >= max_bytes:
+                        break
         finally:
             if walk.read_bytes:
                 before = last if last is not None and not last.closed else None
@@ -263,33 +270,42 @@ class _Walk:
         self.read_bytes = 0
         self.is_start = last is None or last.next_offset < log_start
         if last is None or self.is_start:
-            self._open = FetchedRange.opened(log_start, log_start, EMPTY_SNAPSHOT)
+            opened = FetchedRange.opened(log_start, log_start, EMPTY_SNAPSHOT)
             self.leader_epoch = -1
         else:
-            opened = FetchedRange.opened(last.next_offset, last.next_offset, last.producer_snapshot)
-            self._open = opened if last.closed else last
+            opened = last
+            if last.closed:
+                opened = FetchedRange.opened(last.next_offset, last.next_offset, last.producer_snapshot)
             self.leader_epoch = last.leader_epochs.entries[-1].epoch
-        self.offset = self._open.next_offset
-        self._producers = ProducerStates(parse_producer_snapshot(self._open.producer_snapshot))
+        self._open = GrowingRange(opened)
+        self.offset = opened.next_offset
+        self._producers = ProducerStates(parse_producer_snapshot(opened.producer_snapshot))
 
-    def take(self, batch: FetchedBatch) -> None:
-        """Add the next batch."""
-        header = batch.header
-        if header.base_offset < self._open.base_offset:
-            self._open = FetchedRange.opened(header.base_offset, self.offset, EMPTY_SNAPSHOT)
-        if self._open.is_closed_by(header, self._rules.roll):
-            self._close()
-        self._open = self._open.followed_by(header, extend_crc32c(self._open.crc32c, batch.data))
-        self._producers.append(header, batch.marker)
-        self.read_bytes += header.size_bytes
+    def take(self, found: FetchedBatches) -> None:
+        """Add the next batches."""
+        rules, open_range, start = self._rules.roll, self._open, 0
+        for position, header, marker in found.batches:
+            if header.base_offset < open_range.base_offset:
+                opened = FetchedRange.opened(header.base_offset, self.offset, EMPTY_SNAPSHOT)
+                open_range = self._open = GrowingRange(opened)
+            if open_range.is_closed_by(header, rules):
+                open_range.crc32c = found.answer.extend_crc32c(open_range.crc32c, start, position)
+                start, open_range = position, self._close()
+            open_range.add(header)
+            self._producers.append(header, marker)
+        open_range.crc32c = found.answer.extend_crc32c(open_range.crc32c, start, found.size_bytes)
+        self.read_bytes += found.size_bytes
 
     def found(self) -> list[FetchedRange]:
         """Return the ranges; the last one is open. Call it after at least one batch."""
-        return [*self._closed, self._open.with_producers(self._producers.snapshot(), closed=False)]
+        return [*self._closed, self._open.range(self._producers.snapshot(), closed=False)]
 
-    def _close(self) -> None:
-        if self._open.max_timestamp_ms >= 0:
-            self._producers.expire(self._open.max_timestamp_ms - self._rules.producer_expiration_ms)
-        closed = self._open.with_producers(self._producers.snapshot(), closed=True)
+    def _close(self) -> GrowingRange:
+        """Close the range; return the next one."""
+        if (newest_ms := self._open.max_timestamp_ms) >= 0:
+            self._producers.expire(newest_ms - self._rules.producer_expiration_ms)
+        closed = self._open.range(self._producers.snapshot(), closed=True)
         self._closed.append(closed)
-        self._open = FetchedRange.opened(closed.next_offset, closed.next_offset, closed.producer_snapshot)
+        opened = FetchedRange.opened(closed.next_offset, closed.next_offset, closed.producer_snapshot)
+        self._open = GrowingRange(opened)
+        return self._open

@@ -14,23 +14,14 @@ A topic that was compacted earlier lacks offsets, too. An answer does not tell c
 out, so both are refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from include.tiering.errors import FormatError, UnusableBatchesError
-from include.tiering.formats.record_batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    BatchHeader,
-    TransactionMarker,
-    check_codec,
-    check_crc,
-    parse_header,
-    transaction_marker,
-)
-
-_LENGTH_AT: Final = 8
+from include.tiering.formats.log_batches import BatchBuffer
+from include.tiering.formats.primitive_types import Buffer
+from include.tiering.formats.record_batch import HEADER_SIZE, BatchHeader, TransactionMarker, transaction_marker
 
 
 class FetchFault(StrEnum):
@@ -45,18 +36,29 @@ class FetchFault(StrEnum):
 
 
 class FetchedBatch(NamedTuple):
-    """One whole, checked batch.
+    """One whole, checked batch, at `position` of its answer.
 
-    `data` is valid as long as the answer is kept. `marker` is None unless the batch is a control batch.
+    `marker` is None unless the batch is a control batch.
     """
 
+    position: int
     header: BatchHeader
-    data: memoryview
     marker: TransactionMarker | None
 
 
+class FetchedBatches(NamedTuple):
+    """Consecutive batches of one answer, at least one, the first at position 0.
+
+    `answer` holds the bytes as long as the answer is kept.
+    """
+
+    answer: BatchBuffer
+    batches: Sequence[FetchedBatch]
+    size_bytes: int
+
+
 def read_batches(
-    records: bytes,
+    records: Buffer,
     *,
     path: str,
     position: int,
@@ -64,8 +66,8 @@ def read_batches(
     leader_epoch: int,
     high_watermark: int,
     may_begin_below: bool,
-) -> Iterator[FetchedBatch]:
-    """Iterate over the whole batches of an answer.
+) -> Iterator[FetchedBatches]:
+    """Return the whole batches of an answer: none, all, or those before the first that is refused.
 
     Args:
         records: the bytes of the answer.
@@ -76,47 +78,41 @@ def read_batches(
         high_watermark: the high watermark in the answer, exclusive.
         may_begin_below: the first batch may begin below `offset`, if it holds that offset.
 
-    Raises, while iterating:
+    Raises, when the batches before were returned:
         UnusableBatchesError: see the table above.
     """
-    whole, at = memoryview(records), 0
-    while at < len(whole):
-        end = _end_of_batch(whole, at)
-        if end is None and at:
-            return
+    answer, at, found = BatchBuffer(records), 0, list[FetchedBatch]()
+    refused: UnusableBatchesError | None = None
+    while at < len(records):
         try:
-            if end is None:
-                raise _unusable(path, FetchFault.CUT, "the answer ends before its first batch", position)
-            batch = _checked(whole[at:end])
+            header = answer.batch_at(at)
+            if header is None:
+                if not at:
+                    refused = _unusable(path, FetchFault.CUT, "the answer ends before its first batch", position)
+                break
+            end = at + header.size_bytes
+            marker = transaction_marker(answer.view[at:end], HEADER_SIZE) if header.is_control else None
         except FormatError as error:
-            raise _unusable(path, FetchFault.DAMAGED, error.message, position + at) from error
-        header = batch.header
-        if (fault := _fault(header, offset, leader_epoch, high_watermark, may_begin_below and not at)) is not None:
-            what = f"batch {header.base_offset}..{header.last_offset} of epoch {header.partition_leader_epoch}"
-            expected = f"expected offset {offset}, an epoch from {leader_epoch} on, and less than {high_watermark}"
-            raise _unusable(path, fault, f"{what}: {expected}", position + at)
-        yield batch
-        offset, leader_epoch, at = header.last_offset + 1, header.partition_leader_epoch, end
+            refused = _unusable(path, FetchFault.DAMAGED, error.message, position + at)
+            break
+        base, last, epoch = header.base_offset, header.last_offset, header.partition_leader_epoch
+        if base != offset or epoch < leader_epoch or epoch < 0 or last >= high_watermark:
+            fault = _fault(header, offset, leader_epoch, high_watermark, may_begin_below and not at)
+            if fault is not None:
+                expected = f"expected offset {offset}, an epoch from {leader_epoch} on, and less than {high_watermark}"
+                what = f"batch {base}..{last} of epoch {epoch}: {expected}"
+                refused = _unusable(path, fault, what, position + at)
+                break
+        found.append(FetchedBatch(at, header, marker))
+        offset, leader_epoch, at = last + 1, epoch, end
+    if found:
+        yield FetchedBatches(answer, found, at)
+    if refused is not None:
+        raise refused
 
 
 def _unusable(path: str, fault: FetchFault, message: str, position: int) -> UnusableBatchesError:
     return UnusableBatchesError(path, f"{fault}: {message}", position)
-
-
-def _end_of_batch(whole: memoryview, at: int) -> int | None:
-    """Return where the batch ends, None if it is incomplete; after its header, if its length field is too small."""
-    if len(whole) - at < HEADER_SIZE:
-        return None
-    length = int.from_bytes(whole[at + _LENGTH_AT : at + LOG_OVERHEAD], signed=True)
-    end = at + max(LOG_OVERHEAD + length, HEADER_SIZE)
-    return end if end <= len(whole) else None
-
-
-def _checked(data: memoryview) -> FetchedBatch:
-    header = parse_header(data)
-    check_codec(header, 0)
-    check_crc(header, data, 0)
-    return FetchedBatch(header, data, transaction_marker(data, HEADER_SIZE) if header.is_control else None)
 
 
 def _fault(

@@ -1,16 +1,22 @@
 """`LeaderLogs` over the connections of the project, which wait out the throttle times of brokers.
 
 Each leader has a connection of its own, for one request at a time, and a pace of its own.
+
+Answers are received into `ANSWERS_AT_ONCE` buffers, which are used again and again: a batch of a copy may have dozens
+of segments in flight, and has no more answers in memory than these. Who reads waits for a buffer. Two threads at most
+make use of answers at the same time, one that receives and one that checks, so more buffers would make nothing faster.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from queue import LifoQueue
 from typing import Final, TypeVar
 
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError
 from include.tiering.kafka.fetch_api.contract import Leader
+from include.tiering.kafka.log_dirs.contract import go_on_always
 from include.tiering.kafka.protocol.connections import ClusterConnections
 from include.tiering.kafka.protocol.fetch_requests import (
     EpochEnd,
@@ -25,6 +31,9 @@ from include.tiering.model.segments import TopicIdPartition
 
 MAX_WAIT_MS: Final = 500
 """How long a broker may wait for the first byte, in ms. It does not wait below the high watermark, where we read."""
+ANSWERS_AT_ONCE: Final = 3
+_ANSWER_OVERHEAD_BYTES: Final = 64 << 10
+"""More than an answer has beside the batches: a broker answers with as many bytes of these as it was asked for."""
 _TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _Answer = TypeVar("_Answer")
@@ -39,8 +48,8 @@ class KafkaLeaderLogs:
     Args:
         login: how to connect.
         clock: for timeouts, throttle times and the pace.
-        bytes_per_second: most bytes that this process reads of one broker: after an answer of n bytes, its next read
-            begins n / bytes_per_second later.
+        bytes_per_second: most bytes that this process reads of one broker: a read of n bytes and the next one begin
+            n / bytes_per_second apart.
     """
 
     def __init__(self, login: BrokerLogin, clock: Clock, bytes_per_second: int) -> None:
@@ -50,6 +59,9 @@ class KafkaLeaderLogs:
         self._free_at: dict[int, float] = {}
         self._lock = threading.Lock()
         self._leaders: dict[int, tuple[threading.Lock, ClusterConnections]] = {}
+        self._buffers: LifoQueue[bytearray] = LifoQueue()
+        for _ in range(ANSWERS_AT_ONCE):
+            self._buffers.put(bytearray())
 
     def close(self) -> None:
         """Close the connections; a later call connects again."""
@@ -59,15 +71,37 @@ class KafkaLeaderLogs:
             with lock:
                 connections.close()
 
-    def read(self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int) -> FetchedPartition:
+    @contextmanager
+    def read(
+        self,
+        partition: TopicIdPartition,
+        leader: Leader,
+        offset: int,
+        max_bytes: int,
+        go_on: Callable[[], object] = go_on_always,
+    ) -> Iterator[FetchedPartition]:
+        self.keep_pace(leader, max_bytes, go_on)
+        read_bytes = 0
+        with ExitStack() as kept:
+            try:
+                answer = self._answer(partition, leader, offset, max_bytes, kept)
+                read_bytes = len(answer.records)
+            finally:
+                self._return(leader, max_bytes - read_bytes)
+            yield answer
+
+    def _answer(
+        self, partition: TopicIdPartition, leader: Leader, offset: int, max_bytes: int, kept: ExitStack
+    ) -> FetchedPartition:
+        """Return the answer, whose memory is held until `kept` is closed."""
+        topic_id, number, epoch = partition.topic_id, partition.partition, leader.leader_epoch
         with self._connected(leader) as connections:
             version = Fetch.newest_version(connections.versions(leader.broker_id).apis)
-            request = Fetch(
-                partition.topic_id, partition.partition, leader.leader_epoch, offset, max_bytes, MAX_WAIT_MS, version
-            )
-            answer = _sent(connections, leader, request)
+            request = Fetch(topic_id, number, epoch, offset, max_bytes, MAX_WAIT_MS, version)
+            # Only now: of those who wait for a leader that does not answer, one holds memory, and others are read.
+            answer = _sent(connections, leader, request, kept.enter_context(self._memory(max_bytes)))
         what = f"fetch of {partition} from offset {offset} from broker {leader.broker_id}"
-        found = answer.partitions.get((partition.topic_id, partition.partition))
+        found = answer.partitions.get((topic_id, number))
         if answer.error:
             raise refusal(answer.error, what)
         if found is None:
@@ -76,13 +110,30 @@ class KafkaLeaderLogs:
             raise _refused(found.error, what, "Read", partition)
         return found
 
-    def keep_pace(self, leader: Leader, size_bytes: int, go_on: Callable[[], object]) -> None:
+    @contextmanager
+    def _memory(self, max_bytes: int) -> Iterator[memoryview]:
+        """Hold a buffer for an answer; one with a larger batch than was asked for does not fit, and has its own."""
+        buffer = self._buffers.get()
+        try:
+            if len(buffer) < max_bytes + _ANSWER_OVERHEAD_BYTES:
+                buffer = bytearray(max_bytes + _ANSWER_OVERHEAD_BYTES)
+            yield memoryview(buffer)
+        finally:
+            self._buffers.put(buffer)
+
+    def keep_pace(self, leader: Leader, max_bytes: int, go_on: Callable[[], object]) -> None:
+        """Wait until a read of at most so many bytes may begin; reads of one broker begin one after the other."""
         with self._lock:
             begins_at = max(self._free_at.get(leader.broker_id, 0.0), self._clock.monotonic())
-            free_at = self._free_at[leader.broker_id] = begins_at + size_bytes / self._bytes_per_second
-        while (left_seconds := free_at - self._clock.monotonic()) > 0:
+            self._free_at[leader.broker_id] = begins_at + max_bytes / self._bytes_per_second
+        while (left_seconds := begins_at - self._clock.monotonic()) > 0:
             self._clock.sleep(min(left_seconds, _LONGEST_SLEEP_SECONDS))
             go_on()
+
+    def _return(self, leader: Leader, unread_bytes: int) -> None:
+        """Let the next read begin earlier by what this one did not read; later, if it read more than it asked for."""
+        with self._lock:
+            self._free_at[leader.broker_id] -= unread_bytes / self._bytes_per_second
 
     def epoch_end(self, partition: TopicIdPartition, leader: Leader, leader_epoch: int) -> EpochEnd:
         named = TopicPartition(partition.topic, partition.partition)
@@ -107,10 +158,12 @@ class KafkaLeaderLogs:
             yield connections
 
 
-def _sent(connections: ClusterConnections, leader: Leader, request: Request[_Answer]) -> _Answer:
+def _sent(
+    connections: ClusterConnections, leader: Leader, request: Request[_Answer], memory: memoryview | None = None
+) -> _Answer:
     """Send a request. If the broker does not answer, ask for its address, which may be another one now."""
     try:
-        return connections.send(leader.broker_id, request)
+        return connections.send(leader.broker_id, request, memory)
     except BrokersUnavailableError:
         with suppress(BrokersError):
             connections.find_brokers()

@@ -6,8 +6,9 @@ their files rebuilt as for a copy. Producers are known only from the first batch
 has built their state from a log start. Nothing above the high watermark is read.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,14 @@ from include.tiering.formats import checkpoints
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT, parse_producer_snapshot
 from include.tiering.formats.rebuilt_files import ProducerStates, RebuiltFiles, SegmentFilesBuilder
 from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata
-from include.tiering.kafka.fetch_api.contract import FetchedRange, Leader, LeaderLogs, RollRules, epochs_of
+from include.tiering.kafka.fetch_api.contract import (
+    FetchedRange,
+    GrowingRange,
+    Leader,
+    LeaderLogs,
+    RollRules,
+    epochs_of,
+)
 from include.tiering.kafka.fetch_api.cut_log import cut_rules, fetched, topic_number
 from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatch
 from include.tiering.kafka.log_dirs.contract import (
@@ -119,21 +127,20 @@ def write_newest(
     closed: list[FetchedRange] = []
     written: _Written | None = None
     if first < log.high_watermark:
-        for batch in fetched(logs, log.partition, log.leader, offset=first, may_begin_below=True, go_on=go_on_always):
-            if written is not None and written.range.is_closed_by(batch.header, log.roll):
-                closed.append(written.range)
-                written = _Written(directory, written.range.next_offset, log, written.close())
+        for batch, data in _batches(logs, log, first):
+            if written is not None and written.growing.is_closed_by(batch.header, log.roll):
+                closed.append(written.close(closed=True))
+                written = _Written(directory, closed[-1].next_offset, log, closed[-1].producer_snapshot)
                 while len(closed) > 1 and sum(known.size_bytes for known in closed) > max_bytes:
                     _remove(directory, closed.pop(0).base_offset)
             if written is None:
                 written = _Written(directory, batch.header.base_offset, log, EMPTY_SNAPSHOT)
-            written.append(batch)
-            on_bytes(batch.header.size_bytes)
+            written.append(batch, data)
+            on_bytes(len(data))
     if written is None:
         written = _Written(directory, log.high_watermark, log, EMPTY_SNAPSHOT)
-    written.close()
-    ranges = [*(replace(known, closed=True) for known in closed), written.range]
-    end = written.range.next_offset
+    ranges = [*closed, written.close(closed=False)]
+    end = ranges[-1].next_offset
     return Replica(
         replica_id=ReplicaId(log.partition, log.leader.broker_id, _DIRECTORY_ID),
         log_start_offset=log.log_start_offset,
@@ -150,6 +157,15 @@ def write_newest(
     )
 
 
+def _batches(logs: LeaderLogs, log: LeaderLog, first_offset: int) -> Iterator[tuple[FetchedBatch, memoryview]]:
+    """Iterate over the batches and their bytes, which are valid until the next one is asked for."""
+    answers = fetched(logs, log.partition, log.leader, offset=first_offset, may_begin_below=True, go_on=go_on_always)
+    with closing(answers):
+        for found in answers:
+            for batch in found.batches:
+                yield batch, found.answer.view[batch.position : batch.position + batch.header.size_bytes]
+
+
 class _Written:
     """One segment while it is written: its `.log` batch by batch, its other files when it is closed."""
 
@@ -160,15 +176,16 @@ class _Written:
         producers = ProducerStates(parse_producer_snapshot(producer_snapshot))
         self._builder = SegmentFilesBuilder(base_offset, log.index_interval_bytes, producers)
         self._file: BufferedWriter = (directory / offset_file(base_offset, FileKind.LOG)).open("xb")
-        self.range = FetchedRange.opened(base_offset, base_offset, producer_snapshot)
+        self._base_offset = base_offset
+        self.growing = GrowingRange(FetchedRange.opened(base_offset, base_offset, producer_snapshot))
 
-    def append(self, batch: FetchedBatch) -> None:
-        self._file.write(batch.data)
-        self._builder.append(self.range.size_bytes, batch.header, batch.marker)
-        self.range = self.range.followed_by(batch.header, crc32c=0)
+    def append(self, batch: FetchedBatch, data: memoryview) -> None:
+        self._file.write(data)
+        self._builder.append(self.growing.size_bytes, batch.header, batch.marker)
+        self.growing.add(batch.header)
 
-    def close(self) -> bytes:
-        """Write the other files, and return the producers after the last batch."""
+    def close(self, *, closed: bool) -> FetchedRange:
+        """Write the other files; return the range, without a checksum."""
         self._file.close()
         files: RebuiltFiles = self._builder.files()
         for kind, content in (
@@ -177,8 +194,8 @@ class _Written:
             (FileKind.TRANSACTION_INDEX, files.transaction_index),
         ):
             if content is not None:
-                (self._directory / offset_file(self.range.base_offset, kind)).write_bytes(content)
-        return files.producer_snapshot
+                (self._directory / offset_file(self._base_offset, kind)).write_bytes(content)
+        return self.growing.range(files.producer_snapshot, closed=closed)
 
 
 def _remove(directory: Path, base_offset: int) -> None:

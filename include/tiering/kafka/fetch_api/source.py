@@ -18,7 +18,7 @@ that are not remote have fewer bytes than its part of `find_bytes`. So what is r
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,10 +30,8 @@ from include.tiering.errors import (
     SourceError,
     SourceVanishedError,
     UnknownTopicError,
-    UnusableBatchesError,
 )
 from include.tiering.formats.indexes import EMPTY_SNAPSHOT
-from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.kafka.cluster.contract import (
     Brokers,
     ClusterMetadata,
@@ -42,6 +40,7 @@ from include.tiering.kafka.cluster.contract import (
 )
 from include.tiering.kafka.fetch_api.contract import (
     DIRECTORY_ID,
+    FetchedRange,
     Leader,
     LeaderLogs,
     RangeStore,
@@ -57,8 +56,8 @@ from include.tiering.kafka.fetch_api.cut_log import (
     partition_path,
     topic_number,
 )
-from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange
-from include.tiering.kafka.fetch_api.spool import Spool, SpooledLog
+from include.tiering.kafka.fetch_api.open_range import OpenedRange, OpenFetchedRange, SpoolingReader
+from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,
@@ -248,59 +247,29 @@ class FetchSource:
             raise SourceVanishedError(path, f"no range starts at offset {base_offset}")
         if segment.active:
             raise SourceChangedError(path, f"the range at offset {base_offset} is the open one")
-        before, recorded = self._recorded(partition, base_offset, path)
-        known = recorded.range
+        before, known = self._recorded(partition, base_offset, path)
         if known.size_bytes != segment.size_bytes:
             raise SourceChangedError(path, f"had {segment.size_bytes} bytes, now {known.size_bytes}")
         with self._spool.file(f"{path}, range {base_offset}", partition, base_offset, known.size_bytes, go_on) as log:
-            crc32c, fault = self._fill(log, partition, leader, recorded, go_on)
-            opened = OpenedRange(
-                replica=replica,
-                segment=segment,
-                range=known,
+            reader = SpoolingReader(
+                known,
+                log,
+                leader_epochs=replica.leader_epochs,
                 producer_snapshot=before,
                 index_interval_bytes=topic_number(topic, "index.interval.bytes"),
-                leader=leader,
-                ownership=owned,
-                log=log,
-                crc32c=crc32c,
-                fault=fault,
             )
+            answers = fetched(
+                self._logs,
+                partition,
+                leader,
+                offset=known.start_offset,
+                may_begin_below=known.start_offset > known.base_offset,
+                go_on=go_on,
+            )
+            with closing(answers):
+                read = reader.read(answers)
+            opened = OpenedRange(replica, segment, known, leader, owned, log, read)
             yield OpenFetchedRange(opened, self._logs, self._brokers, lambda: self._ownership_now(partition))
-
-    def _fill(
-        self,
-        log: SpooledLog,
-        partition: TopicIdPartition,
-        leader: Leader,
-        recorded: RecordedRange,
-        go_on: Callable[[], object],
-    ) -> tuple[int, SourceError | None]:
-        """Read the range into the spool; return its CRC-32C, and why the read ended early, if it did."""
-        known, crc32c = recorded.range, 0
-        batches = fetched(
-            self._logs,
-            partition,
-            leader,
-            offset=known.start_offset,
-            may_begin_below=known.start_offset > known.base_offset,
-            go_on=go_on,
-        )
-        try:
-            for batch in batches:
-                if batch.header.base_offset > known.end_offset:
-                    break
-                if log.size_bytes + batch.header.size_bytes > known.size_bytes:
-                    return crc32c, SourceChangedError(log.path, f"had {known.size_bytes} bytes, and now has more")
-                log.append(batch.data)
-                crc32c = extend_crc32c(crc32c, batch.data)
-                if batch.header.last_offset >= known.end_offset:
-                    break
-        except UnusableBatchesError as error:
-            return crc32c, error
-        except UnknownTopicError as error:
-            raise SourceVanishedError(log.path, str(error)) from error
-        return crc32c, None
 
     def _partitions(
         self, topics: Collection[str] | None, errors: list[ScanError]
@@ -378,13 +347,13 @@ class FetchSource:
             raise SourceVanishedError(str(replica_id), f"broker {offsets.leader} leads it now")
         return replica, topic, offsets
 
-    def _recorded(self, partition: TopicIdPartition, base_offset: int, path: str) -> tuple[bytes, RecordedRange]:
+    def _recorded(self, partition: TopicIdPartition, base_offset: int, path: str) -> tuple[bytes, FetchedRange]:
         """Return the producers before a range, and the range."""
         before = EMPTY_SNAPSHOT
         next_offset = -1
         for recorded in self._store.ranges(partition):
             if recorded.range.base_offset == base_offset:
-                return (before if next_offset == base_offset else EMPTY_SNAPSHOT), recorded
+                return (before if next_offset == base_offset else EMPTY_SNAPSHOT), recorded.range
             before, next_offset = recorded.range.producer_snapshot, recorded.range.next_offset
         raise SourceVanishedError(path, f"no range starts at offset {base_offset} any more")
 

@@ -1,8 +1,9 @@
 """The spool: files on the worker's disk that hold ranges while they are checked and copied.
 
-A file has no name, so nothing of it is left after a crash. All files of the process together have at most `max_bytes`;
-a range for which there is no space waits until others are closed. A range that is larger than `max_bytes` is taken when
-no other is open.
+A file is read to be sent, and for nothing else: the store must have the CRC-32C of what was appended, so a disk that
+returns other bytes ends the attempt. A file has no name, so nothing of it is left after a crash. All files of the
+process together have at most `max_bytes`; a range for which there is no space waits until others are closed. A range
+that is larger than `max_bytes` is taken when no other is open.
 
 A range that is copied waits for the earlier ranges of its partition, and keeps its file open meanwhile. So an earlier
 range must never wait for a later one: if a later range of the partition is in the spool, an earlier one is taken at

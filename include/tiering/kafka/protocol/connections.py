@@ -32,6 +32,7 @@ from include.tiering.errors import (
     FormatError,
     printable,
 )
+from include.tiering.formats.primitive_types import Buffer
 from include.tiering.kafka.protocol.cluster_requests import ApiVersions, ApiVersionsAnswer, Metadata, MetadataAnswer
 from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, SaslAuthenticate, SaslHandshake, Scram
 from include.tiering.kafka.protocol.messages import (
@@ -90,8 +91,12 @@ class BrokerConnection:
             self.close()
         return self._socket is not None
 
-    def send(self, request: Request[_Answer]) -> _Answer:
+    def send(self, request: Request[_Answer], memory: memoryview | None = None) -> _Answer:
         """Send a request and return its answer. The caller must handle the error codes in the answer.
+
+        Args:
+            request: the request.
+            memory: where the response is received, if it fits: parts of the answer may then lie there.
 
         Raises:
             BrokersError: see the table above.
@@ -102,7 +107,7 @@ class BrokerConnection:
             )
         self._wait_out_throttle(request)
         with self._failures():
-            return self._exchange(request, self._clock.monotonic() + self._login.timeout_ms / 1000)
+            return self._exchange(request, self._clock.monotonic() + self._login.timeout_ms / 1000, memory)
 
     def supports(self, api_key: int, version: int) -> bool:
         least, greatest = self.versions.apis.get(api_key, (0, -1))
@@ -168,7 +173,7 @@ class BrokerConnection:
             raise refusal(answer.error, f"broker {self._address}, {user}", answer.message)
         return answer.token
 
-    def _exchange(self, request: Request[_Answer], deadline: float) -> _Answer:
+    def _exchange(self, request: Request[_Answer], deadline: float, memory: memoryview | None = None) -> _Answer:
         if self._socket is None:
             raise BrokersUnavailableError(f"broker {self._address}: the connection was closed")
         self._correlation_id += 1
@@ -180,7 +185,12 @@ class BrokerConnection:
                 f"{self._address} answers with a frame of {size} bytes: it is no Kafka broker, or a listener of another"
                 f" protocol than {self._login.protocol}"
             )
-        message = self._receive(size, deadline)
+        message: Buffer
+        if memory is None or len(memory) < size:
+            message = self._receive(size, deadline)
+        else:
+            message = memory[:size]
+            self._receive_into(message, deadline)
         answer = parse_response(request, self._correlation_id, message, lambda: self._left(deadline))
         self._throttled_until = self._clock.monotonic() + throttle_ms_of(request, message) / 1000
         return answer
@@ -194,6 +204,14 @@ class BrokerConnection:
                 raise ConnectionResetError(0, "closed the connection")
             received += block
         return bytes(received)
+
+    def _receive_into(self, message: memoryview, deadline: float) -> None:
+        while message and self._socket is not None:
+            self._socket.settimeout(self._left(deadline))
+            count = self._socket.recv_into(message)
+            if not count:
+                raise ConnectionResetError(0, "closed the connection")
+            message = message[count:]
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock.monotonic()
@@ -260,8 +278,9 @@ class ClusterConnections:
             self._first = self._bootstrap()
         return self._first.send(request)
 
-    def send(self, broker_id: int, request: Request[_Answer]) -> _Answer:
-        return self._to(broker_id).send(request)
+    def send(self, broker_id: int, request: Request[_Answer], memory: memoryview | None = None) -> _Answer:
+        """Send a request to a broker; for `memory` see `BrokerConnection.send`."""
+        return self._to(broker_id).send(request, memory)
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
         """Request metadata, store the brokers' addresses, and close connections to brokers not in the answer."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from include.tiering.formats.primitive_types import Reader, Writer
+from include.tiering.formats.primitive_types import Buffer, Reader, Writer
 from include.tiering.kafka.protocol.messages import read_int16
 from include.tiering.kafka.protocol.partition_requests import TopicPartition
 from include.tiering.model.segments import Uuid
@@ -36,14 +36,14 @@ class FetchedPartition:
     """The answer for one partition; offsets are exclusive ends, except `log_start_offset`.
 
     `records` are bytes of the leader's log. They may begin with a batch that starts below the requested offset, and
-    may end with an incomplete batch. Nothing of them was checked.
+    may end with an incomplete batch. Nothing of them was checked. They are not copied from the response.
     """
 
     error: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: bytes
+    records: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _fetched_partition(reader: Reader) -> tuple[int, FetchedPartition]:
     high_watermark, last_stable_offset, log_start_offset = reader.int64(), reader.int64(), reader.int64()
     reader.nullable_array(_aborted, "aborted transactions")
     reader.int32()
-    records = reader.nullable_bytes("records") or b""
+    records = reader.nullable_view("records") or b""
     reader.tags()
     return partition, FetchedPartition(error, high_watermark, last_stable_offset, log_start_offset, records)
 

@@ -18,7 +18,7 @@ from include.tiering.errors import (
     UnknownTopicError,
     printable,
 )
-from include.tiering.formats.primitive_types import Reader, Writer
+from include.tiering.formats.primitive_types import Buffer, Reader, Writer
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 _Item = TypeVar("_Item")
@@ -72,7 +72,7 @@ class AnswerReader(Reader):
             is over.
     """
 
-    def __init__(self, value: bytes, check_time: Callable[[], object]) -> None:
+    def __init__(self, value: Buffer, check_time: Callable[[], object]) -> None:
         super().__init__(value)
         self._check_time = check_time
         self._items = 0
@@ -94,7 +94,7 @@ class AnswerReader(Reader):
 
 
 def parse_response(
-    request: Request[Answer_co], correlation_id: int, message: bytes, check_time: Callable[[], object]
+    request: Request[Answer_co], correlation_id: int, message: Buffer, check_time: Callable[[], object]
 ) -> Answer_co:
     """Parse the response in `message`, which is a frame without its size field.
 
@@ -116,7 +116,7 @@ def parse_response(
     return request.answer(reader)
 
 
-def throttle_ms_of(request: Request[object], message: bytes) -> int:
+def throttle_ms_of(request: Request[object], message: Buffer) -> int:
     """Return for how many ms the broker reads no further request from the connection; 0 if the response has no time.
 
     Args:

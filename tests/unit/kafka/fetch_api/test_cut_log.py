@@ -294,12 +294,12 @@ def test_a_leader_that_moves_while_its_log_is_cut_leaves_what_was_found(
     world = world_of(tmp_path, batches(0, 5, 10, 15))
     read = world.logs.read
 
-    def move_then(partition, leader, offset, max_bytes):
+    def move_then(partition, leader, offset, max_bytes, go_on):
         if offset == 15:
             raise BrokersUnavailableError("the leader has changed")
-        return read(partition, leader, offset, max_bytes)
+        return read(partition, leader, offset, max_bytes, go_on)
 
-    world.logs.read = move_then  # type: ignore[method-assign]
+    world.logs.read = move_then  # type: ignore[assignment, method-assign]
     report = world.scan()
     assert [error.error for error in report.errors] == ["BrokersUnavailableError"]
     assert spans(world) == [(0, 9, True), (10, 14, False)]

@@ -1,6 +1,7 @@
 """Requests to leaders, against servers that answer as a test says."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -16,8 +17,9 @@ from include.tiering.errors import (
     SendingStoppedError,
     UnknownTopicError,
 )
+from include.tiering.formats.primitive_types import write_uvarint
 from include.tiering.kafka.fetch_api.contract import Leader
-from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
+from include.tiering.kafka.fetch_api.leader_logs import ANSWERS_AT_ONCE, KafkaLeaderLogs
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.kafka.protocol.login import Address, BrokerLogin
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -33,7 +35,7 @@ def fetch_answer(error: int = 0, partition_error: int = 0, partition: int = 3, r
     body = bytes(4) + error.to_bytes(2) + bytes(4) + b"\x02" + PARTITION.topic_id.value + b"\x02"
     body += partition.to_bytes(4) + partition_error.to_bytes(2)
     body += (100).to_bytes(8) + (90).to_bytes(8) + (5).to_bytes(8) + b"\0" + b"\xff" * 4
-    return body + bytes([len(records) + 1]) + records + b"\0\0\0"
+    return body + write_uvarint(len(records) + 1) + records + b"\0\0\0"
 
 
 def epoch_answer(error: int = 0, partition: int = 3) -> bytes:
@@ -51,7 +53,7 @@ def metadata_of(*addresses: Address) -> bytes:
 
 
 @contextmanager
-def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]:
+def leader(fetch: bytes = b"", epochs: bytes = b"", *, bytes_per_second: int = 1 << 30) -> Iterator[KafkaLeaderLogs]:
     """Broker 1 answers every fetch, and every question about epochs, with these bodies."""
     listening: list[Address] = []
 
@@ -64,13 +66,19 @@ def leader(fetch: bytes = b"", epochs: bytes = b"") -> Iterator[KafkaLeaderLogs]
 
     with scripted_broker(script) as address:
         listening.append(address)
-        with closing(KafkaLeaderLogs(BrokerLogin((address,), timeout_ms=10_000), SystemClock(), 1 << 30)) as logs:
+        login = BrokerLogin((address,), timeout_ms=10_000)
+        with closing(KafkaLeaderLogs(login, SystemClock(), bytes_per_second)) as logs:
             yield logs
 
 
+def read(logs: KafkaLeaderLogs, leader: Leader = LEADER) -> bytes:
+    with logs.read(PARTITION, leader, 17, 1 << 20) as found:
+        return bytes(found.records)
+
+
 def test_bytes_and_bounds_are_returned_as_they_are() -> None:
-    with leader(fetch_answer()) as logs:
-        assert logs.read(PARTITION, LEADER, 17, 1 << 20) == FetchedPartition(0, 100, 90, 5, b"batch")
+    with leader(fetch_answer()) as logs, logs.read(PARTITION, LEADER, 17, 1 << 20) as found:
+        assert found == FetchedPartition(0, 100, 90, 5, b"batch")
 
 
 def test_the_end_of_an_epoch() -> None:
@@ -93,7 +101,7 @@ def test_the_end_of_an_epoch() -> None:
 )
 def test_errors_name_the_partition_the_offset_and_the_broker(answer: bytes, error: type[BrokersError]) -> None:
     with leader(answer) as logs, pytest.raises(error, match="fetch of orders-3 from offset 17 from broker 1"):
-        logs.read(PARTITION, LEADER, 17, 1 << 20)
+        read(logs)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_errors_about_epochs_name_them(answer: bytes, error: type[BrokersError])
 def test_a_fetch_without_its_right_names_the_acl() -> None:
     missing = r"from broker 1: not authorised for this topic \(the ACL that allows Read on topic orders is missing\)"
     with leader(fetch_answer(partition_error=29)) as logs, pytest.raises(BrokersForbiddenError, match=missing):
-        logs.read(PARTITION, LEADER, 17, 1 << 20)
+        read(logs)
 
 
 def test_a_question_about_epochs_without_its_right_names_the_acl() -> None:
@@ -134,15 +142,17 @@ def test_a_leader_that_does_not_answer_lets_others_be_read() -> None:
     with scripted_broker(partial(script, True)) as slow, scripted_broker(partial(script, False)) as quick:
         listening += [slow, quick]
         with closing(KafkaLeaderLogs(BrokerLogin((quick,), timeout_ms=90_000), SystemClock(), 1 << 30)) as logs:
-            waiting = threading.Thread(target=lambda: logs.read(PARTITION, Leader(1, 7), 17, 1 << 20))
-            waiting.start()
+            waiting = [threading.Thread(target=read, args=[logs]) for _ in range(2 * ANSWERS_AT_ONCE)]
+            for each in waiting:
+                each.start()
             try:
                 for _ in range(3):
-                    assert logs.read(PARTITION, Leader(2, 7), 17, 1 << 20).records == b"batch"
-                assert waiting.is_alive()
+                    assert read(logs, Leader(2, 7)) == b"batch"
+                assert all(each.is_alive() for each in waiting)
             finally:
                 answers.set()
-                waiting.join(90)
+                for each in waiting:
+                    each.join(90)
 
 
 def paced(clock: ManualClock) -> KafkaLeaderLogs:
@@ -155,14 +165,14 @@ def test_reads_of_a_broker_are_spread_and_those_of_others_are_not_held() -> None
     began = clock.monotonic()
     for _ in range(3):
         logs.keep_pace(LEADER, 500, lambda: looked.append(clock.monotonic()))
-    assert clock.monotonic() - began == pytest.approx(1.5)
+    assert clock.monotonic() - began == pytest.approx(1.0)
     assert max(clock.slept) <= 0.25
     assert len(looked) == len(clock.slept)
     clock.advance(60)
     began = clock.monotonic()
     logs.keep_pace(LEADER, 500, lambda: None)  # What was not read meanwhile is not made up for.
     logs.keep_pace(Leader(2, 7), 100, lambda: None)
-    assert clock.monotonic() - began == pytest.approx(0.6)
+    assert clock.monotonic() == began
 
 
 def test_the_pace_ends_with_the_work() -> None:
@@ -170,6 +180,47 @@ def test_the_pace_ends_with_the_work() -> None:
         raise SendingStoppedError("paused")
 
     clock = ManualClock()
+    logs = paced(clock)
+    logs.keep_pace(LEADER, 100_000, stop)  # The first read may begin.
     with pytest.raises(SendingStoppedError):
-        paced(clock).keep_pace(LEADER, 100_000, stop)
+        logs.keep_pace(LEADER, 100_000, stop)
     assert clock.slept == [0.25]
+
+
+def test_the_pace_counts_what_was_read_and_not_what_was_asked_for() -> None:
+    with leader(fetch_answer(), bytes_per_second=1 << 20) as logs:
+        began = time.monotonic()
+        for _ in range(20):
+            assert read(logs) == b"batch"
+        assert time.monotonic() - began < 10  # And not 20 s, as for answers of 1 MiB.
+
+
+def test_answers_share_a_bounded_memory() -> None:
+    """As many reads as there are buffers hold one each; the next one waits for the first that is given back."""
+    begun, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def hold(logs: KafkaLeaderLogs) -> None:
+        with logs.read(PARTITION, LEADER, 17, 1 << 20) as found:
+            begun.release()
+            assert goes_on.acquire(timeout=60)
+            assert found.records == b"batch"
+
+    with leader(fetch_answer()) as logs:
+        readers = [threading.Thread(target=hold, args=[logs]) for _ in range(ANSWERS_AT_ONCE + 1)]
+        for reader in readers:
+            reader.start()
+        for _ in range(ANSWERS_AT_ONCE):
+            assert begun.acquire(timeout=60)
+        assert not begun.acquire(timeout=0.3)
+        goes_on.release()
+        assert begun.acquire(timeout=60)
+        goes_on.release(ANSWERS_AT_ONCE)
+        for reader in readers:
+            reader.join(60)
+
+
+def test_an_answer_that_is_larger_than_asked_for_is_read_nevertheless() -> None:
+    """Its first batch has more bytes than were asked for, and more than a buffer takes."""
+    records = bytes(300_000)
+    with leader(fetch_answer(records=records)) as logs, logs.read(PARTITION, LEADER, 17, 1_000) as found:
+        assert found.records == records

@@ -1,7 +1,7 @@
 """Answers of leaders that no log leads to: none of them becomes part of a range or of a copy."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from include.tiering.errors import (
     SourceVanishedError,
     UnusableBatchesError,
 )
-from include.tiering.kafka.fetch_api.fetched_batches import FetchFault, read_batches
+from include.tiering.formats.record_batch import BatchHeader
+from include.tiering.kafka.fetch_api.fetched_batches import FetchedBatches, FetchFault, read_batches
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from tests.doubles.leader_logs import FetchWorld, headers_of
@@ -43,6 +44,10 @@ def fault_of(records: bytes, *, offset: int = 0, leader_epoch: int = -1, may_beg
             )
         )
     return FetchFault(raised.value.message.partition(":")[0])
+
+
+def headers(found: Iterable[FetchedBatches]) -> list[BatchHeader]:
+    return [batch.header for each in found for batch in each.batches]
 
 
 def flipped(log: bytes, position: int) -> bytes:
@@ -80,7 +85,7 @@ def test_each_lie_has_its_fault(name: str) -> None:
 def test_a_first_batch_below_the_requested_offset_must_hold_it() -> None:
     assert fault_of(BATCHES[0], offset=3) is FetchFault.OLD
     assert fault_of(BATCHES[0], offset=5, may_begin_below=True) is FetchFault.OLD
-    batches = list(
+    found = list(
         read_batches(
             BATCHES[0],
             path="orders-0",
@@ -91,7 +96,7 @@ def test_a_first_batch_below_the_requested_offset_must_hold_it() -> None:
             may_begin_below=True,
         )
     )
-    assert [batch.header.base_offset for batch in batches] == [0]
+    assert [header.base_offset for header in headers(found)] == [0]
 
 
 def test_an_epoch_below_that_of_the_range_before_is_a_lie() -> None:
@@ -100,7 +105,7 @@ def test_an_epoch_below_that_of_the_range_before_is_a_lie() -> None:
 
 def test_an_answer_may_end_anywhere() -> None:
     for size in range(BATCH, len(LOG)):
-        batches = list(
+        (found,) = list(
             read_batches(
                 LOG[:size],
                 path="orders-0",
@@ -111,7 +116,8 @@ def test_an_answer_may_end_anywhere() -> None:
                 may_begin_below=False,
             )
         )
-        assert b"".join(batch.data for batch in batches) == LOG[: size // BATCH * BATCH]
+        assert (found.size_bytes, len(found.batches)) == (size // BATCH * BATCH, size // BATCH)
+        assert found.answer.view[: found.size_bytes] == LOG[: size // BATCH * BATCH]
 
 
 def shuffled(records: bytes, source: random.Random) -> bytes:
@@ -258,6 +264,13 @@ def test_the_topic_id_is_asked_for_after_all_that_names_the_topic(tmp_path: Path
         world.logs.epoch_end = create_again  # type: ignore[method-assign]
         with pytest.raises(SourceChangedError):
             opened.recheck()
+
+
+def test_a_batch_that_reaches_over_the_end_of_its_range_is_noticed(tmp_path: Path) -> None:
+    def rewrite(world: FetchWorld) -> None:
+        world.replace(LOG[: 3 * BATCH] + record_batch(15, count=15, leader_epoch=1))
+
+    assert "ended at offset 19, now in a batch up to 29" in opened_after(tmp_path, rewrite)
 
 
 def test_nothing_stays_in_the_directory_of_the_spool(tmp_path: Path) -> None:

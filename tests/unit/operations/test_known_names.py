@@ -121,8 +121,8 @@ def test_a_topic_that_once_was_is_known_where_its_past_is_asked_for() -> None:
     names = known(configs={})
     for topic in ("archived", "clustered", "deleted"):
         assert names.check_past_topic(topic) == ()
-    with pytest.raises(SettingError, match=r"there is no topic delted, .*: did you mean deleted\?$"):
-        names.check_past_topic("delted")
+    with pytest.raises(SettingError, match=r"there is no topic delete, .*: did you mean deleted\?$"):
+        names.check_past_topic("delete")
     for pattern in ("del*", "", "a/b", "x" * 250):
         with pytest.raises(SettingError, match="is no topic"):
             names.check_past_topic(pattern)

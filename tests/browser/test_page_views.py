@@ -40,6 +40,11 @@ HIDING: Final = """
   const hides = (each) => each.scrollWidth > each.clientWidth + 1;
   return [...document.querySelectorAll(".scroll")].filter(hides).map((each) => [each.ariaLabel, each.tabIndex]);
 """
+HEADLESS: Final = """
+  // Cells of folded rows that leave no room for their heads.
+  const hasRoom = (cell) => parseFloat(getComputedStyle(cell).paddingLeft) >= 100;
+  return [...document.querySelectorAll(".folds td")].filter((cell) => cell.offsetParent && !hasRoom(cell)).map((cell) => cell.dataset.head);
+"""  # noqa: E501
 RUN: Final = """
   const done = arguments[arguments.length - 1];
   const seen = (each) => [each.id, each.impact, each.nodes.map((node) => `${node.html} | ${node.failureSummary}`)];
@@ -217,6 +222,7 @@ def test_states_of_the_page_say_what_they_are(full: Deployment, serve: Serve, br
             accepted("stale", "Nothing is running.", "Quotas in force")
             _load(browser, page)
             accepted("failed", "The present state cannot be read: Airflow does not answer.")
+            assert browser.find_element(By.ID, "facts").text == "No number is known."
         steps.wait(browser, lambda shown: not shown.find_element(By.ID, "state").is_displayed(), "fresh numbers")
 
         with _refused(browser, "throughput"):
@@ -256,6 +262,8 @@ def test_no_view_is_wider_than_the_window_and_tables_fold(
             hiding = browser.execute_script(HIDING)
             assert {label for label, _ in hiding} <= MAY_SCROLL, (theme, view, width)
             assert {tab_index for _, tab_index in hiding} <= {0}
+            if width == WIDTHS[0]:
+                assert browser.execute_script(HEADLESS) == [], (theme, view)
             if theme == "light" and width != WIDTHS[1]:
                 _picture(browser, str(width), view, "op")
 

@@ -104,7 +104,10 @@ async function read() {
     firstLine(present);
   } catch (error) {
     wrong = error.message;
-    if (!present) view.replaceChildren(element("p", { class: "panel bad", role: "alert" }, `The present state cannot be read: ${error.message}`));
+    if (!present) {
+      facts.replaceChildren(element("li", {}, "No number is known."));
+      if (current === "now") view.replaceChildren(element("p", { class: "panel bad", role: "alert" }, `The present state cannot be read: ${error.message}`));
+    }
   }
   say();
 }

@@ -217,7 +217,7 @@ bench-forms: setup ## what compression and encryption of segments cost, and how 
 bench-generation: setup s3-server ## what the generation of the store costs a plan and a segment, in requests and milliseconds
 	@$(BENCH) generation
 
-bench-page: setup ## the page Tiering over a million segments and 90 days of history, beside Airflow's own list of DAGs; 20 viewers (5 minutes)
+bench-page: setup ## the page Tiering over a million segments and 90 days of history, beside Airflow's own list of DAGs; 20 viewers (7 minutes)
 	@$(PYTHON) -m local.java >/dev/null && eval "$$($(PYTHON) -m local.java)" && $(BENCH) page
 
 bench-plan: setup ## what plans cost over 1,000 and a million segments, with nothing to do and 100 changes; both databases (5 minutes)

@@ -61,8 +61,15 @@ def _duration(seconds: float) -> str:
 
 
 def format_utc(milliseconds: int) -> str:
-    """``1700000000000`` -> ``"2023-11-14 22:13:20 UTC"``."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """``1700000000000`` -> ``"2023-11-14 22:13:20 UTC"``.
+
+    A time in no year from 1 to 9999 is shown as its number: timestamps of records are what producers wrote, such as
+    microseconds instead of milliseconds.
+    """
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):
+        return f"{milliseconds} ms after 1970"
 
 
 _BYTES: Final = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}

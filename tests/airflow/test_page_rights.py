@@ -1,4 +1,7 @@
-"""Who may use which route of the page *Tiering*: every route, method and role, foreign origins, and no token."""
+"""Who may use which route of the page *Tiering*: every route, method and role, foreign origins, and no token.
+
+`pytest -rP` prints the table of statuses by route, method and role.
+"""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -79,7 +82,7 @@ def test_the_table_has_every_route() -> None:
 def test_every_role_with_every_method(ask: Ask, deployed: Deployment, path: str) -> None:
     before = recorded(deployed)
     for method in METHODS:
-        rights = RIGHTS.get((method, path))
+        rights, statuses = RIGHTS.get((method, path)), {}
         for role in SEE:
             body: dict[str, Any] = {"json": {}} if method in ("POST", "PUT", "PATCH") else {}
             answer = ask(address(path), role, method, headers=SAME_ORIGIN, **body)
@@ -89,6 +92,8 @@ def test_every_role_with_every_method(ask: Ask, deployed: Deployment, path: str)
                 assert answer.status_code == rights[role], (method, role, answer.text)
             if answer.status_code in (401, 403):
                 assert "orders" not in answer.text
+            statuses[role or "no role"] = answer.status_code
+        print(f"{method:8}{path:16}", *(f"{role} {status}" for role, status in statuses.items()), sep=" | ")  # noqa: T201 - the table
     assert recorded(deployed) == before
 
 

@@ -2,7 +2,10 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from sqlite3 import connect
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -15,10 +18,12 @@ from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
 from include.tiering.errors import MetadataUnavailableError, SettingError
+from plugins.tiering_airflow.web import requests
 from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, TieringPagePlugin
 from plugins.tiering_airflow.web.requests import KeptApp, Shared
 from tests.airflow.conftest import Ask
 from tests.doubles.airflow_home import Deployment
+from tests.doubles.patience import eventually
 from tests.doubles.source_tree import ROOT
 
 # Airflow's web application imports a test client.
@@ -262,6 +267,39 @@ def test_viewers_share_what_was_read_and_failures_are_not_kept() -> None:
     assert shared.get("a", read) == 5
 
 
+def test_viewers_who_come_during_a_read_get_its_result_or_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_PATIENCE_SECONDS", 0.05)
+    shared, reads, answers = Shared(60.0), [], Event()
+
+    def read() -> int:
+        reads.append(1)
+        assert answers.wait(60)
+        if len(reads) == 1:
+            raise ConnectionError("away")
+        return 7
+
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(shared.get, "a", read) for _ in range(20)]
+        # One reads on, the others hold no thread any longer, and another key is read meanwhile.
+        eventually(lambda: sum(one.done() for one in asked) == 19, "19 requests have given up")
+        assert shared.get("b", lambda: 3) == 3
+        answers.set()
+        errors = {type(one.exception()) for one in asked}
+        assert (errors, len(reads)) == ({ConnectionError, MetadataUnavailableError}, 1)
+        assert shared.get("a", read) == shared.get("a", read) == 7
+
+        monkeypatch.setattr(requests, "_PATIENCE_SECONDS", 60.0)
+        answers.clear()
+        shared.changed(lambda: None)
+        begun_before = pool.submit(shared.get, "a", read)
+        eventually(lambda: len(reads) == 3, "a request reads")
+        shared.changed(lambda: None)
+        answers.set()
+        assert begun_before.result() == 7
+    # What was read before a change is not returned after it.
+    assert (shared.get("a", lambda: 8), len(reads)) == (8, 3)
+
+
 def test_airflows_navigation_has_the_page() -> None:
     (view,) = TieringPagePlugin.external_views
     assert (view["destination"], view["nav_top_level"], view["href"]) == ("nav", True, f"{URL_PREFIX}/")
@@ -288,6 +326,42 @@ def test_reads_share_an_app_until_it_fails(deployed: Deployment) -> None:
     kept.read(note)
     assert seen[0] is seen[1] is seen[2]
     assert seen[3] is not seen[0]
+
+
+def test_the_app_is_kept_while_its_settings_and_its_database_are_the_same(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(requests, "_KEPT_SECONDS", 0.0)
+    kept, seen = KeptApp(), []
+
+    def topics(app: App) -> int:
+        seen.append(app)
+        return app.operations.overview.now().totals.topics
+
+    def replace(file: Path) -> None:
+        """Put another file at the place of the database, as a restored backup is."""
+        with connect(file) as found, connect(tmp_path / "copy.sqlite") as copy:
+            found.backup(copy)
+        (tmp_path / "copy.sqlite").rename(database)
+        for rest in ("-wal", "-shm"):
+            database.with_name(database.name + rest).unlink(missing_ok=True)
+
+    with deployed.open() as app:
+        database = Path(str(app.adapters.engine.url.database))
+    with connect(database) as found, connect(tmp_path / "before.sqlite") as before:
+        found.backup(before)
+    deployed.copied("orders")
+    assert [kept.read(topics), kept.read(topics)] == [1, 1]
+    assert seen[0] is seen[1]
+    replace(tmp_path / "before.sqlite")
+    assert kept.read(topics) == 0
+    assert seen[2] is seen[0]
+    monkeypatch.setenv("TIERING_TOPICS__INCLUDE", "orders")
+    assert kept.read(topics) == 0
+    assert seen[3] is not seen[0]
+    monkeypatch.setenv("TIERING_METADATA__URL", "sqlite:////nowhere/at/all.sqlite")
+    with pytest.raises(MetadataUnavailableError):
+        kept.read(topics)
 
 
 LIMITS: Final = f"{URL_PREFIX}/limits"

@@ -5,26 +5,43 @@ Pictures in the documentation are taken on the way when UPDATE_PICTURES=1 asks f
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from local.secrets_store import READER
 from tests.browser import steps
 from tests.browser.conftest import OpenBrowser
 from tests.doubles.orphans import plant_orphan
+from tests.doubles.patience import eventually
 from tests.doubles.source_tree import ROOT
 
 PICTURES: Final = ROOT / "docs" / "images"
+POOL: Final = "remote_log_copier"
+POOL_SIZE: Final = "remote.log.manager.copier.thread.pool.size"
 QUOTA: Final = "tiering.copy.total.max.bytes.per.second"
 MARKUP: Final = "<img src=x onerror=document.title=1>"
+_TRACE_SECONDS: Final = 300
+"""A minute begins within 60 seconds, ends 60 seconds later, and is shown at most 105 seconds after that."""
+TRACE: Final = """
+  // By part of the line of the quota: which share of it each minute has that lies below this part.
+  const chart = document.querySelector("svg.chart");
+  if (!chart) return [];
+  const numbers = (path) => path.getAttribute("d").match(/[0-9.]+/g).map(Number);
+  const [, floor] = numbers(chart.querySelector("path.axis"));
+  const bars = [...chart.querySelectorAll("rect.copied")].map((bar) => ["x", "y", "width"].map((name) => Number(bar.getAttribute(name))));
+  return [...chart.querySelectorAll("path.quota")].map(numbers).map(([from, height, to]) =>
+    bars.filter(([x, , width]) => x >= from && x + width <= to).map(([, y]) => (floor - y) / (floor - height)));
+"""  # noqa: E501
 POST: Final = """
   const [path, body, done] = arguments;
   const headers = {"Content-Type": "application/json"};
@@ -89,6 +106,32 @@ def _quota(said: dict[str, str], value: str) -> None:
     steps.app(said, "configs", "--alter", *brokers, "--add-config", f"{QUOTA}={value}")
 
 
+def _slots(browser: webdriver.Chrome) -> int:
+    """The size of the pool of copies in Airflow."""
+    slots: int = steps.ask(browser, f"/pools/{POOL}")["slots"]
+    return slots
+
+
+def _has_slots(browser: webdriver.Chrome, slots: int) -> bool:
+    return _slots(browser) == slots
+
+
+def _rate(browser: webdriver.Chrome) -> float:
+    """The rate of the run that is shown, in KiB a second."""
+    found = re.search(r"of their plans done, ([0-9.]+) KiB/s", browser.find_element(By.TAG_NAME, "main").text)
+    return float(found[1]) if found else 0.0
+
+
+def _wait_for_a_minute_of_the_quota(browser: webdriver.Chrome, *, parts: int) -> None:
+    """Wait until the line of the quota has so many parts, and a bar below the last one reaches it."""
+
+    def reaches(page: webdriver.Chrome) -> bool:
+        found = page.execute_script(TRACE)
+        return len(found) == parts and any(0.9 < share < 1.06 for share in found[-1])
+
+    WebDriverWait(browser, _TRACE_SECONDS, poll_frequency=2).until(reaches, "no minute reached the line of the quota")
+
+
 def _post(browser: webdriver.Chrome, path: str, body: Any) -> Any:
     return browser.execute_async_script(POST, path, body)
 
@@ -99,20 +142,48 @@ def _picture(browser: webdriver.Chrome, name: str) -> None:
         browser.save_screenshot(str(PICTURES / f"tiering-page-{name}.png"))
 
 
-def test_a_copy_is_watched_and_its_topics_are_looked_up(browser: webdriver.Chrome, said: dict[str, str]) -> None:
-    _quota(said, "60KiB")
+@pytest.mark.timeout(1_200)
+def test_a_backfill_is_planned_started_and_watched_while_its_quota_is_halved(
+    browser: webdriver.Chrome, said: dict[str, str]
+) -> None:
+    _quota(said, "4KiB")
     _open(browser, said)
     _sees(browser, "Nothing is tiered yet", "Nothing is paused")
     _sees(browser, "0 topics", "nothing verified yet", "unknown how much waits", css="#facts")
-    assert _post(browser, "/api/v2/dags/tiering_copy/dagRuns", {"logical_date": None}) == 200
+
+    steps.app(said, "sizes")
+    _view(browser, "backfill")
+    _sees(browser, "Choose topics", "At the present quotas", "Total quota: 4.0 KiB/s")
+    steps.element(browser, "#other-quota").send_keys("2KiB")
+    _sees(browser, "At a total quota of 2.0 KiB/s")
+    plan = json.loads(steps.app(said, "backfill", "--quota", "2KiB", "--json"))
+    assert plan["asked_seconds"] == pytest.approx(2 * plan["seconds"])
+    _sees(browser, f"{plan['bytes'] / 2**20:.1f} MiB in {plan['segments']} segments of {len(plan['topics'])} topics")
+    steps.button(browser, "main", "Copy all configured topics now…").click()
+    steps.button(browser, "main", "Copy all configured topics now").click()
+    _sees(browser, "Started: tiering_copy")
+
+    _view(browser, "now")
     steps.element(browser, "progress")
-    _sees(browser, "running batch", "60.0 KiB/s", "remote_log_copier", "left at this rate")
+    _sees(browser, "running batch", "4.0 KiB/s", "remote_log_copier", "left at this rate")
+    steps.wait(browser, lambda page: 2.8 < _rate(page) < 4.8, "rate of the quota")
+    _wait_for_a_minute_of_the_quota(browser, parts=1)
     _picture(browser, "now")
     if os.environ.get("UPDATE_PICTURES") == "1":
         dark = "window.parent.document.documentElement.className = arguments[0] ? 'dark' : 'light'"
         browser.execute_script(dark, True)
         _picture(browser, "dark")
         browser.execute_script(dark, False)
+    _view(browser, "limits")
+    _set(browser, "brokers", "", QUOTA, "2KiB")
+    _sees(browser, "1 config changed")
+    _view(browser, "now")
+    steps.wait(browser, lambda page: 1.4 < _rate(page) < 2.5, "half of the rate")
+    _wait_for_a_minute_of_the_quota(browser, parts=2)
+    _sees(browser, "total copy quota now: 2.0 KiB/s", "changes of limits")
+    steps.element(browser, "main details summary").click()
+    _sees(browser, f"admin (page Tiering): brokers, {QUOTA}: 4096 → 2048")
+
     _quota(said, "20MiB")
     _sees(browser, "Nothing is running")
     totals = json.loads(steps.app(said, "status", "--json"))["totals"]
@@ -140,9 +211,19 @@ def test_a_limit_is_changed_and_all_topics_are_paused(browser: webdriver.Chrome,
     _picture(browser, "limits")
     _set(browser, "brokers", "", QUOTA, "many")
     _sees(browser, "Nothing was changed as far as is known", "many")
+    _set(browser, "brokers", "", QUOTA, MARKUP)
+    _sees(browser, "Nothing was changed as far as is known", MARKUP)
     _set(browser, "clients", MARKUP, "tiering.fetch.max.bytes.per.second", "1MiB")
     _sees(browser, f"client {MARKUP}", "1.0 MiB/s (1048576 bytes a second)")
     assert browser.find_elements(By.TAG_NAME, "img") == []
+
+    before = _slots(browser)
+    for slots in (before + 1, before):
+        _set(browser, "brokers", "", POOL_SIZE, str(slots))
+        eventually(partial(_has_slots, browser, slots), "the pool has this size")
+        pools = json.loads(steps.app(said, "pools", "--json"))["pools"]
+        assert [pool["slots"] for pool in pools if pool["name"] == POOL] == [slots]
+    _sees(browser, "pool size", POOL, f"{before + 1} -> {before}")
 
     _view(browser, "now")
     steps.button(browser, "main", "Pause all topics").click()
@@ -225,6 +306,8 @@ def test_a_backfill_is_started_a_retention_previewed_and_set_and_an_approval_ans
         return any(event["kind"] == "answer" and event["author"] == "admin" for event in events)
 
     steps.wait(browser, is_answered, "event of the answer")
+    _view(browser, "limits")
+    _sees(browser, "answer", "admin", "retention.bytes", "admin (page Tiering)")
 
 
 def test_a_finding_with_markup_is_inert_and_is_accepted(

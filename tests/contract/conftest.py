@@ -1,8 +1,12 @@
 """Fixtures that the contract suites share."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from sqlalchemy import Engine
 
+from include.tiering.database.engine import open_engine
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import WorkStore
@@ -11,6 +15,8 @@ from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import (
     EVERY,
+    POSTGRESQL,
+    SQLITE_FILE,
     AdjustableNow,
     create_postgresql_database,
     database_url,
@@ -48,3 +54,16 @@ def partition() -> TopicIdPartition:
 @pytest.fixture
 def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
     return fence_of(engine, partition)
+
+
+@pytest.fixture
+def new_engine(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """A database without tables."""
+    url = "sqlite://"
+    if database_kind == SQLITE_FILE:
+        url = f"sqlite:///{tmp_path / 'new.db'}"
+    if database_kind == POSTGRESQL:
+        url = request.getfixturevalue("create_postgresql_database")(request.node.name)
+    engine = open_engine(url)
+    yield engine
+    engine.dispose()

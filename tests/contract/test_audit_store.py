@@ -318,6 +318,17 @@ class TestAccept:
             (event,) = connection.execute(select(events)).all()
         assert (event.kind, event.author) == ("audit finding accepted", "me@host")
 
+    def test_the_first_who_accepts_stays(self, store, engine, now):
+        audit(store, orphan("a"), orphan("b"))
+        first, second = (found.finding_id for found in store.findings())
+        store.accept([first], author="olga")
+        now.advance(10)
+        accepted = store.accept([first, second], author="otto")
+        assert {found.finding_id: found.author for found in accepted} == {first: "olga", second: "otto"}
+        with engine.connect() as connection:
+            found = connection.execute(select(events.c.subject, events.c.author).order_by(events.c.event_id)).all()
+        assert found == [(f"finding {first}", "olga"), (f"finding {second}", "otto")]
+
     def test_ends_when_it_is_gone(self, store, now):
         audit(store, orphan())
         store.accept([store.findings()[0].finding_id], author="me")

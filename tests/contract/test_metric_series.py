@@ -291,8 +291,13 @@ def test_the_latest_values_of_some_labels(series: MetricSeries, process: Process
 def test_values_by_topic(series: MetricSeries, process: Process) -> None:
     for topic in ("pay", 'a"b'):
         process.recorder.set(LAG, len(topic), topic)
+    process.recorder.set(LAG, 0, "nothing-waits")
+    process.recorder.add(ERRORS, 7, "pay")
     process.write()
-    assert series.by_topic(["lag", "nothing"]) == {"lag": {'a"b': (3, BEGIN_MS), "pay": (3, BEGIN_MS)}, "nothing": {}}
+    found = series.by_topic("lag", ["nothing", "errors"])
+    assert sorted(found) == [('a"b', 3, (None, None), BEGIN_MS), ("pay", 3, (None, 7), BEGIN_MS)]
+    assert sorted(series.by_topic("lag", [])) == [('a"b', 3, (), BEGIN_MS), ("pay", 3, (), BEGIN_MS)]
+    assert series.by_topic("nothing", ["lag"]) == []
 
 
 def test_sums_of_all_series_of_a_metric(series: MetricSeries, process: Process, clock: ManualClock) -> None:

@@ -13,23 +13,9 @@ from include.tiering.database.migrations import HEAD, current_revision, is_at_he
 from include.tiering.database.store_identity import known_clusters_if_migrated
 from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
-from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.quick_migrations import quick_migrations
 
 # Migrations: they make the schema that the code declares, on both databases, and nothing is applied twice.
-
-
-@pytest.fixture
-def new_engine(database_kind: str, request: pytest.FixtureRequest, tmp_path):
-    """A database without tables."""
-    url = "sqlite://"
-    if database_kind == SQLITE_FILE:
-        url = f"sqlite:///{tmp_path / 'new.db'}"
-    if database_kind == POSTGRESQL:
-        url = request.getfixturevalue("create_postgresql_database")(request.node.name)
-    engine = open_engine(url)
-    yield engine
-    engine.dispose()
 
 
 def test_head_is_the_last_script():

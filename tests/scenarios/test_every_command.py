@@ -51,6 +51,8 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("pools",), 0),
     (("throughput",), 0),
     (("events",), 0),
+    (("events", "--topic", _TOPIC, "--since", "2h"), 0),
+    (("events", "--topic", "ordrs"), 2),
     (("attention",), 0),
     (("quality",), 0),
     (("segments", _TOPIC), 0),

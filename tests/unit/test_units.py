@@ -5,12 +5,18 @@ from pickle import dumps, loads
 
 import pytest
 
-from include.tiering.units import Quantity, format_bytes, format_duration, parse_time_ms
+from include.tiering.units import Quantity, format_bytes, format_duration, format_utc, parse_time_ms
 
 
 def test_a_quantity_remembers_its_number() -> None:
     assert (format_bytes(1536), format_bytes(1536).number) == ("1.5 KiB", 1536)
     assert (format_duration(75), format_duration(75).number) == ("1m 15s", 75)
+
+
+def test_a_time_in_no_year_that_a_calendar_has_is_a_number() -> None:
+    assert format_utc(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
+    for written in (1_700_000_000_000_000, 2**63 - 1, -(2**63)):
+        assert format_utc(written) == f"{written} ms after 1970"
 
 
 def test_a_quantity_is_the_same_after_a_copy_and_in_another_process() -> None:

@@ -429,6 +429,19 @@ class Adapters:
         return False
 
 
+def reconnect(adapters: Adapters) -> None:
+    """Close idle connections to the database, so that what is used next is the file or server of that moment.
+
+    Raises:
+        MetadataUnavailableError: as `Adapters.cluster_id` does, and if the database is another cluster's now.
+    """
+    opened = adapters.__dict__
+    for engine in opened.keys() & {"engine", "_ledger_engine", "_patient_ledger_engine", "_metrics_engine"}:
+        opened[engine].dispose()
+    if (known := opened.pop("cluster_id", None)) not in (None, adapters.cluster_id):
+        raise MetadataUnavailableError(f"{database_words(adapters.settings)} is of another cluster than {known} now")
+
+
 def great_expectations(suites: "Sequence[Suite]", results_dir: Path | None = None) -> "RuleEvaluator[Any]":
     """Return an evaluator of the rules in `suites`. It stores results below `results_dir`, unless that is None."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)

@@ -298,7 +298,10 @@ class SqlAuditStore(DatedStore):
             return deleted + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
-        """Set these findings to ACCEPTED and record an event for each; all or none."""
+        """Set these findings to ACCEPTED and record an event for each; all or none.
+
+        Idempotent: a finding that is accepted already keeps its author and its time.
+        """
         wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))
         with writing(self._engine) as connection:
             found = {recorded.finding_id: recorded for recorded in self._select(connection, wanted)}
@@ -308,8 +311,10 @@ class SqlAuditStore(DatedStore):
                     raise StateConflictError(f"finding {finding_id} is {state or 'unknown'}, not open: nothing changed")
             now_ms = self._now_ms(connection)
             values = {"state": FindingState.ACCEPTED, "state_at_ms": now_ms, "author": stored_text(author)}
-            connection.execute(update(audit_findings).where(wanted).values(**values))
-            for recorded in found.values():
+            is_open = audit_findings.c.state == FindingState.OPEN
+            change = update(audit_findings).where(wanted, is_open).values(**values)
+            for finding_id in connection.execute(change.returning(audit_findings.c.finding_id)).scalars().all():
+                recorded = found[finding_id]
                 subject = f"finding {recorded.finding_id}"
                 detail = f"{recorded.finding.kind} {recorded.finding.key}"
                 record_event(connection, self._cluster_id, EventKind.FINDING_ACCEPTED, subject, detail, author, now_ms)

@@ -11,13 +11,12 @@ from include.tiering import __version__
 from include.tiering.cli.audit import audit
 from include.tiering.cli.command import Session, TieringGroup, session_of, with_output_form
 from include.tiering.cli.configs import configs, pools
-from include.tiering.cli.copying import copy, plan, scan, skip
+from include.tiering.cli.copying import backfill, copy, plan, scan, skip
 from include.tiering.cli.expiration import delete_records, expire, retention
 from include.tiering.cli.handover import handover
 from include.tiering.cli.metadata_sync import ingest, publish
 from include.tiering.cli.operations import (
     attention,
-    backfill,
     doctor,
     events,
     init,

@@ -1,7 +1,7 @@
-"""`./tiering scan`, `plan`, `copy` and `skip`.
+"""`./tiering scan`, `plan`, `backfill`, `copy` and `skip`.
 
-List the brokers' log directories, show what would be copied, copy in this process, and record the decision to continue
-after offsets that the source has lost.
+List the brokers' log directories, show what would be copied and what that takes, copy in this process, and record the
+decision to continue after offsets that the source has lost.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from include.tiering.cli.command import (
     Json,
     LimitBytes,
     Topics,
+    amount_of,
     author,
     finish,
     new_run_id,
@@ -232,3 +233,29 @@ def _refusal(planned: "Skip", *, approve: bool) -> str | None:
     from include.tiering.copying.decisions import skip_question
 
     return None if approve or not planned.ranges else refusal_of(skip_question(planned))
+
+
+def backfill(
+    ctx: typer.Context,
+    topic: Topics = None,
+    quota: Annotated[
+        int | None,
+        typer.Option(
+            "--quota",
+            help="Also at this total copy quota in bytes a second, such as 50MiB; 0: no quota.",
+            metavar="BYTES",
+            parser=amount_of("bytes"),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what it takes to copy what waits: bytes, segments, requests, money, and the least time. Nothing is begun.
+
+    What waits is as of the last size run that read the log directories. Times are at the copy quotas in force of all
+    copies together and of each topic; quotas of brokers, the store and the disks may make it longer.
+    """
+    with session_of(ctx).opened() as app:
+        found = app.operations.backfill.of(tuple(topic or ()), quota=quota)
+    from include.tiering.operations.backfill import present_backfill
+
+    finish(present_backfill(found), as_json=as_json)

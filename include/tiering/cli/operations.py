@@ -30,6 +30,7 @@ from include.tiering.cli.command import (
     refusal_of,
     require_known_topics,
     session_of,
+    warn_all,
 )
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import SettingError, TieringError
@@ -373,19 +374,36 @@ def serve_metrics(
 
 def events(
     ctx: typer.Context,
-    last: Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many.", metavar="N")] = 50,
+    last: Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many at most.", metavar="N")] = 50,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only those about this topic, by its exact name.", metavar="TOPIC")
+    ] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since",
+            help="Only those of the last time of this length, such as 2h or 7d.",
+            metavar="DURATION",
+            parser=amount_of("milliseconds", at_least=1),
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the last events, the newest first: what was decided and found, by whom.
 
     Among them are pauses, sizes of pools, approvals and withdrawals of plans, owners of topics, skipped offsets and
     accepted findings. Changes of configs have a history of their own: `./tiering configs --describe --history`.
+
+    Events about a topic are those about it, or about one of its partitions. Those about a run, a pool, the store or all
+    topics are not among them.
     """
     with session_of(ctx).opened() as app:
-        found = app.adapters.stores.events.newest(last)
+        found = app.adapters.stores.events.newest(last, topic=topic, within_ms=since)
+        if topic is not None and not found:
+            warn_all(app.operations.names.check_past_topic(topic))
     from include.tiering.operations.events import present_events
 
-    finish(present_events(found), as_json=as_json)
+    finish(present_events(found, last), as_json=as_json)
 
 
 def attention(ctx: typer.Context, as_json: Json = False) -> None:
@@ -427,32 +445,6 @@ def segments(
     from include.tiering.operations.timeline import present_timeline
 
     finish(present_timeline(found), as_json=as_json)
-
-
-def backfill(
-    ctx: typer.Context,
-    topic: Topics = None,
-    quota: Annotated[
-        int | None,
-        typer.Option(
-            "--quota",
-            help="Also at this total copy quota in bytes a second, such as 50MiB; 0: no quota.",
-            metavar="BYTES",
-            parser=amount_of("bytes"),
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show what it takes to copy what waits: bytes, segments, requests, money, and the least time. Nothing is begun.
-
-    What waits is as of the last size run that read the log directories. Times are at the copy quotas in force of all
-    copies together and of each topic; quotas of brokers, the store and the disks may make it longer.
-    """
-    with session_of(ctx).opened() as app:
-        found = app.operations.backfill.of(tuple(topic or ()), quota=quota)
-    from include.tiering.operations.backfill import present_backfill
-
-    finish(present_backfill(found), as_json=as_json)
 
 
 def throughput(

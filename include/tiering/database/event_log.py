@@ -6,6 +6,10 @@ committed or neither is. Events are only appended, never changed or deleted. The
 
 **Kinds** are the members of `EventKind`, with the subject of each; a new kind is a new member.
 
+**The topic** of an event is that of its subject; events about runs, pools, the store or all topics have none. The
+database computes it (`TOPIC_OF_EVENT` in `schema/administration.py`), so that the events of one topic are found by an
+index, whichever version of the platform wrote them. A kind with another form of subject needs a migration.
+
 **Writers** are SQL stores, which call `record_event`. The author is usually a person, as named by the command line,
 Airflow or Airflow's log. If the platform decided by itself, the author is the name of the deciding part, such as
 `plan`, or the id of a batch.
@@ -19,9 +23,9 @@ show it at a take-over; whether cluster metadata was ever read with this databas
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
 
 from include.tiering.database.schema import events
 from include.tiering.database.transactions import ClusterStore, reading, stored_text, writing
@@ -142,29 +146,39 @@ class EventLog(ClusterStore):
             now_ms = self._now_ms(connection)
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
 
-    def last(self, kind: EventKind, subject: str) -> Event | None:
-        """Return the newest event of this kind and subject; None without one. Raises MetadataUnavailableError."""
-        of_cluster = events.c.cluster_id == self._cluster_id
-        query = (
-            select(events)
-            .where(of_cluster, events.c.kind == kind, events.c.subject == subject)
-            .order_by(events.c.event_id.desc())
-            .limit(1)
-        )
+    def last(self, kind: EventKind, topic: str) -> Event | None:
+        """Return the newest event of this kind about this topic; None without one. Raises MetadataUnavailableError."""
+        of_kind = events.c.kind == kind
         with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else Event(row.occurred_at_ms, row.kind, row.subject, row.detail, row.author)
+            found = self._newest(connection, 1, events.c.topic == topic, of_kind)
+        return found[0] if found else None
 
-    def newest(self, most: int) -> Sequence[Event]:
-        """Return the last `most` events, the newest first. Raises MetadataUnavailableError."""
+    def newest(self, most: int, *, topic: str | None = None, within_ms: int | None = None) -> Sequence[Event]:
+        """Return the last `most` events, the newest first.
+
+        Args:
+            most: how many at most.
+            topic: the name of the topic that they are about; None for all events, also those about no topic.
+            within_ms: how long ago they happened at most, in milliseconds by the database's clock; None for any time.
+
+        Raises:
+            MetadataUnavailableError: the database cannot be read.
+        """
+        with reading(self._engine) as connection:
+            wanted = [] if topic is None else [events.c.topic == topic]
+            if within_ms is not None:
+                wanted.append(events.c.occurred_at_ms >= self._now_ms(connection) - within_ms)
+            return self._newest(connection, most, *wanted)
+
+    def _newest(self, connection: Connection, most: int, *wanted: ColumnElement[bool]) -> Sequence[Event]:
         query = (
             select(events)
-            .where(events.c.cluster_id == self._cluster_id)
+            .where(events.c.cluster_id == self._cluster_id, *wanted)
             .order_by(events.c.occurred_at_ms.desc(), events.c.event_id.desc())
             .limit(most)
         )
-        with reading(self._engine) as connection:
-            return [
-                Event(row.occurred_at_ms, row.kind, row.subject, row.detail, row.author)
-                for row in connection.execute(query)
-            ]
+        return list(map(_event, connection.execute(query).all()))
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(row.occurred_at_ms, row.kind, row.subject, row.detail, row.author)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -19,6 +19,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Select,
+    and_,
     bindparam,
     delete,
     func,
@@ -91,6 +92,15 @@ class Series:
     updated_at_ms: int
 
 
+class TopicValues(NamedTuple):
+    """The value of a metric for a topic, when it was recorded last, and the values of other metrics, None without."""
+
+    topic: str
+    value: float
+    others: tuple[float | None, ...]
+    updated_at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesSum:
     """All series of a metric together: their sum, the highest of them, and the earliest time of a last recording."""
@@ -156,10 +166,8 @@ class MetricSeries(ClusterStore):
             .order_by(metric_series.c.metric, metric_series.c.labels)
         )
         with reading(self._engine) as connection:
-            return [
-                Series(_key(row.metric, row.labels), row.value, row.updated_at_ms)
-                for row in connection.execute(statement)
-            ]
+            rows = connection.execute(statement).all()
+        return [Series(_key(row.metric, row.labels), row.value, row.updated_at_ms) for row in rows]
 
     def latest(
         self, metrics: Collection[str], *, labels: Collection[Mapping[str, str]] | None = None
@@ -174,21 +182,24 @@ class MetricSeries(ClusterStore):
             statement, asked["of_labels"] = _LATEST_WITH_LABELS, list(map(text_of, labels))
         found: dict[str, list[Series]] = {}
         with reading(self._engine) as connection:
-            for metric, text, value, updated_at_ms in connection.execute(statement, asked):
-                found.setdefault(metric, []).append(Series(_key(metric, text), value, updated_at_ms))
+            rows = connection.execute(statement, asked).all()
+        for metric, text, value, updated_at_ms in rows:
+            found.setdefault(metric, []).append(Series(_key(metric, text), value, updated_at_ms))
         return found
 
-    def by_topic(self, metrics: Collection[str]) -> Mapping[str, Mapping[str, tuple[float, int]]]:
-        """Return by metric, then by topic, the value and when it was recorded last, in the order of the topics.
+    def by_topic(self, metric: str, others: Sequence[str]) -> Sequence[TopicValues]:
+        """Return the values above 0 of a metric by topic, each with the values of other metrics of the same topic.
 
         The metrics have the label `topic` and no other. Raises MetadataUnavailableError.
         """
-        asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
-        found: dict[str, dict[str, tuple[float, int]]] = {metric: {} for metric in metrics}
+        asked = {"of_cluster": self._cluster_id, "of_metric": metric}
+        asked |= {f"metric_{place}": other for place, other in enumerate(others)}
         with reading(self._engine) as connection:
-            for metric, text, value, updated_at_ms in connection.execute(_LATEST, asked):
-                found[metric][_key(metric, text).label(TOPIC_LABEL)] = (value, updated_at_ms)
-        return found
+            rows = connection.execute(_beside(len(others)), asked).all()
+        return [
+            TopicValues(_key(metric, text).label(TOPIC_LABEL), value, tuple(values), updated_at_ms)
+            for text, value, updated_at_ms, *values in rows
+        ]
 
     def sums(self, metrics: Collection[str]) -> Mapping[str, SeriesSum]:
         """Return what the database adds up over all series of each metric; metrics without a series are absent.
@@ -237,10 +248,11 @@ class MetricSeries(ClusterStore):
         """
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
-            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute, labels)):
-                values = _minutes_of(hour, minutes, since_minute)
-                if values:
-                    found.setdefault(_key(metric, text), {}).update(values)
+            rows = connection.execute(*self._hours(metrics, since_minute, labels)).all()
+        for metric, text, hour, minutes in rows:
+            values = _minutes_of(hour, minutes, since_minute)
+            if values:
+                found.setdefault(_key(metric, text), {}).update(values)
         return found
 
     def minute_sums(
@@ -252,11 +264,12 @@ class MetricSeries(ClusterStore):
         """
         hours: dict[tuple[str, str | None, int], dict[str, float]] = {}
         with reading(self._engine) as connection:
-            for metric, text, hour, minutes in connection.execute(*self._hours(metrics, since_minute)):
-                value_of_label = next((value for name, value in _key(metric, text).labels if name == by), None)
-                sums = hours.setdefault((metric, value_of_label, hour), {})
-                for minute, value in _values(minutes).items():
-                    sums[minute] = sums.get(minute, 0.0) + value
+            rows = connection.execute(*self._hours(metrics, since_minute)).all()
+        for metric, text, hour, minutes in rows:
+            value_of_label = next((value for name, value in _key(metric, text).labels if name == by), None)
+            sums = hours.setdefault((metric, value_of_label, hour), {})
+            for minute, value in _values(minutes).items():
+                sums[minute] = sums.get(minute, 0.0) + value
         found: dict[tuple[str, str | None], dict[int, float]] = {}
         for (metric, value_of_label, hour), sums in hours.items():
             minutes_of_hour = {hour * HOUR_MINUTES + int(minute): value for minute, value in sums.items()}
@@ -288,6 +301,27 @@ class MetricSeries(ClusterStore):
             .where(metric_series.c.updated_at_ms < oldest_hour * HOUR_MS)
             .where(metric_series.c.labels.contains(f'"{TOPIC_LABEL}":', autoescape=True))
         )
+
+
+@cache
+def _beside(others: int) -> Select[Any]:
+    """Return the statement of `MetricSeries.by_topic` for so many other metrics."""
+    columns = metric_series.c
+    source: FromClause = metric_series
+    beside = [metric_series.alias(f"beside_{place}") for place in range(others)]
+    for place, other in enumerate(beside):
+        is_of_topic = (
+            other.c.cluster_id == columns.cluster_id,
+            other.c.metric == bindparam(f"metric_{place}"),
+            other.c.labels == columns.labels,
+        )
+        source = source.outerjoin(other, and_(*is_of_topic))
+    return (
+        select(columns.labels, columns.value, columns.updated_at_ms, *(other.c.value for other in beside))
+        .select_from(source)
+        .where(columns.cluster_id == bindparam("of_cluster"), columns.metric == bindparam("of_metric"))
+        .where(columns.value > 0)
+    )
 
 
 @cache

@@ -6,7 +6,7 @@ the least that a copy takes, because a quota of a broker, the store, the disks o
 While the copiers' pool has no slots nothing is copied at all, which the numbers of slots say.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -15,7 +15,7 @@ from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools import COPIER_POOL, PoolMirror
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
-from include.tiering.database.metric_series import MetricSeries, Series
+from include.tiering.database.metric_series import MetricSeries, Series, TopicValues
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
@@ -39,9 +39,8 @@ from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
 _DUPLICATES: Final = "tiering_duplicate_bytes"
-_WAITS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS)
+_BESIDE: Final = (LAG_SEGMENTS, LAG_SECONDS)
 _GAUGES: Final = (HELD_BACK.name, _DUPLICATES, FREE)
-_NOTHING: Final = (0.0, 0)
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 
 
@@ -157,7 +156,7 @@ class BackfillService:
         """
         now_ms, series = self._clock.now_ms(), self._series()
         newest = newest_minute(now_ms)
-        waits, gauges, paused = series.by_topic(_WAITS), series.latest(_GAUGES), self._work.paused_topics()
+        waits, gauges, paused = series.by_topic(LAG_BYTES, _BESIDE), series.latest(_GAUGES), self._work.paused_topics()
         minutes = series.minutes((GRANTED_BYTES.name,), since_minute=newest)
         in_force = quotas_in_force(self._configs.snapshot())
         found = waiting_topics(waits, gauges.get(HELD_BACK.name, ()), in_force, paused)
@@ -188,7 +187,7 @@ class BackfillService:
 
 
 def waiting_topics(
-    waits: Mapping[str, Mapping[str, tuple[float, int]]],
+    waits: Collection[TopicValues],
     held_back: Sequence[Series],
     quotas: QuotasInForce,
     paused: Collection[str],
@@ -196,12 +195,11 @@ def waiting_topics(
     """Return the topics of which something waits, those with most bytes first.
 
     Args:
-        waits: lags in bytes, segments and seconds by metric and topic, each with the time at which it was recorded.
+        waits: the bytes of each topic that wait, beside them its lags in segments and in seconds.
         held_back: series of partitions that the last plan held back.
         quotas: the quotas in force.
         paused: the paused topics; `*` for all.
     """
-    segments, seconds = waits.get(LAG_SEGMENTS, {}), waits.get(LAG_SECONDS, {})
     reasons = {
         topic: tuple(sorted(each.key.label("reason") for each in series))
         for topic, series in by_topic(held_back).items()
@@ -212,20 +210,22 @@ def waiting_topics(
         for scope, quota in quotas.bytes_per_second.items()
         if scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.TOPIC
     }
-    found = [
-        TopicBackfill(
-            topic,
-            size_bytes,
-            round(segments.get(topic, _NOTHING)[0]),
-            seconds.get(topic, _NOTHING)[0],
-            recorded_at_ms,
-            own.get(topic, default),
-            are_paused or topic in paused,
-            reasons.get(topic, ()),
-        )
-        for topic, (waiting_bytes, recorded_at_ms) in waits.get(LAG_BYTES, {}).items()
-        if (size_bytes := round(waiting_bytes))
-    ]
+    found = []
+    for lag in waits:
+        (segments, seconds), topic = lag.others, lag.topic
+        if size_bytes := round(lag.value):
+            found.append(
+                TopicBackfill(
+                    topic,
+                    size_bytes,
+                    round(segments or 0.0),
+                    seconds or 0.0,
+                    lag.updated_at_ms,
+                    own.get(topic, default),
+                    are_paused or topic in paused,
+                    reasons.get(topic, ()),
+                )
+            )
     return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
 
 

@@ -24,29 +24,29 @@ class EventsDocument(TypedDict):
     events: list[EventDocument]
 
 
-def present_events(events: Sequence[Event]) -> Presentation:
-    """Present events, in the given order."""
+def present_events(events: Sequence[Event], most: int) -> Presentation:
+    """Present events, in the given order, of which at most so many were asked for."""
     rows = tuple(
         (format_utc(event.occurred_at_ms), event.author, event.kind, event.subject, event.detail) for event in events
     )
     return Presentation(
         lambda: events_document(events),
         lambda: (Table("events", ("when", "who", "what", "about", "detail"), rows),) if rows else (),
-        count(len(events), "event"),
+        f"{count(len(events), 'event')}{'; older ones may be left out: --last' if len(events) == most else ''}",
     )
 
 
 def events_document(events: Sequence[Event]) -> EventsDocument:
     """Return the JSON of events, in the given order."""
+    return {"events": list(map(event_document, events))}
+
+
+def event_document(event: Event) -> EventDocument:
+    """Return the JSON of an event."""
     return {
-        "events": [
-            {
-                "occurred_at_ms": event.occurred_at_ms,
-                "kind": event.kind,
-                "subject": event.subject,
-                "detail": event.detail,
-                "author": event.author,
-            }
-            for event in events
-        ]
+        "occurred_at_ms": event.occurred_at_ms,
+        "kind": event.kind,
+        "subject": event.subject,
+        "detail": event.detail,
+        "author": event.author,
     }

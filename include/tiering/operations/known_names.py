@@ -19,6 +19,7 @@ from include.tiering.errors import ClusterMetadataError, MetadataUnavailableErro
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, live_partitions, open_root
+from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.segments.contract import TopicRegistry
 from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.settings import TieringSettings
@@ -126,6 +127,17 @@ class KnownNames:
         """
         included = self._settings.topics.include if included is None else included
         return unknown_names("topic", names or (), self._topic_places(included), how)
+
+    def check_past_topic(self, name: str) -> tuple[str, ...]:
+        """Return warnings about the name of a topic that is, or once was, see `unknown_names`.
+
+        Raises:
+            SettingError: it is no name of a topic, or there is and was no such topic.
+        """
+        if not is_legal_topic_name(name):
+            raise SettingError(f"{printable(name)!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
+        past = self._past_places(ConfigEntity(EntityType.TOPICS, name))
+        return unknown_names("topic", (name,), chain(self._topic_places(self._settings.topics.include), past))
 
     def check_entity(self, entity: ConfigEntity, *, or_was_known: bool = False) -> tuple[str, ...]:
         """Return warnings about the topic or broker whose configs are set or described. Every client id is accepted.

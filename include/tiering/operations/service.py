@@ -218,6 +218,7 @@ class OperationsService:
             sizes=stores.remote_log_sizes,
             failed_copies=stores.failed_copies,
             configs=stores.configs,
+            events=stores.events,
             series=self._series,
             clock=self._clock,
         )

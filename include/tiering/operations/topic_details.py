@@ -1,4 +1,4 @@
-"""One topic for the page *Tiering*: its partitions by leader epoch, history, failed segments, configs and changes."""
+"""One topic for the page *Tiering*: its partitions by leader epoch, history, failed segments, configs and events."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,10 +7,12 @@ from typing import Final, TypedDict
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity, ConfigStore, EntityType
 from include.tiering.configs.report import LATEST_CHANGES, ConfigsDocument, Description, describe, present_configs
+from include.tiering.database.event_log import Event, EventLog
 from include.tiering.database.metric_series import KEPT_HOURS, MetricSeries
 from include.tiering.errors import SettingError
 from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.model.sizes import PartitionStates
+from include.tiering.operations.events import EventDocument, event_document
 from include.tiering.operations.topic_list import (
     LAG_BYTES,
     ListedTopic,
@@ -28,6 +30,7 @@ from include.tiering.telemetry.metrics import MINUTE_MS
 
 MOST_PARTITIONS: Final = 1_000
 MOST_FAILED: Final = 100
+MOST_EVENTS: Final = 20
 _STORED: Final = "RemoteLogSizeBytes"
 _HOUR_MINUTES: Final = 60
 
@@ -51,10 +54,11 @@ class TopicDetails:
     hours: tuple[HourOfTopic, ...]
     failed: tuple[FailedCopy, ...]
     configs: Description
+    events: tuple[Event, ...]
 
 
 class TopicDetailsService:
-    """Reads a topic with nine statements: its counters, metrics, configs and failed segments, but no other segments."""
+    """Reads a topic with at most ten statements: counters, metrics, configs, events and failed segments, no others."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class TopicDetailsService:
         sizes: RemoteLogSizes,
         failed_copies: FailedCopies,
         configs: ConfigStore,
+        events: EventLog,
         series: Callable[[], MetricSeries],
         clock: Clock,
     ) -> None:
@@ -72,6 +77,7 @@ class TopicDetailsService:
         self._sizes = sizes
         self._failed_copies = failed_copies
         self._configs = configs
+        self._events = events
         self._series = series
         self._clock = clock
 
@@ -99,6 +105,7 @@ class TopicDetailsService:
             Description(
                 describe(entity, values, self._settings), tuple(self._configs.history(entity, newest=LATEST_CHANGES))
             ),
+            tuple(self._events.newest(MOST_EVENTS, topic=topic)),
         )
 
 
@@ -140,7 +147,7 @@ class HourOfTopicDocument(TypedDict):
 
 
 class TopicDetailsDocument(TypedDict):
-    """A topic; `more_partitions` and `more_failed` are how many are left out."""
+    """A topic; `more_partitions` and `more_failed` are how many are left out. `events` are the last about it."""
 
     topic: str
     currency: str | None
@@ -152,6 +159,7 @@ class TopicDetailsDocument(TypedDict):
     failed: list[FailedCopyDocument]
     more_failed: int
     configs: ConfigsDocument
+    events: list[EventDocument]
 
 
 def topic_details_document(details: TopicDetails, currency: str | None) -> TopicDetailsDocument:
@@ -172,6 +180,7 @@ def topic_details_document(details: TopicDetails, currency: str | None) -> Topic
         "failed": [failed_copy_document(copy) for copy in details.failed[:MOST_FAILED]],
         "more_failed": max(0, len(details.failed) - MOST_FAILED),
         "configs": {"configs": configs["configs"], "history": configs["history"], "notes": configs["notes"]},
+        "events": list(map(event_document, details.events)),
     }
 
 

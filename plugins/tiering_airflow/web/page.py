@@ -91,11 +91,11 @@ def make_application() -> "FastAPI":
 
     reads = APIRouter(dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS, COPY_DAG))])
     changes = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, COPY_DAG))])
-    kept = KeptApp()
+    kept, present = KeptApp(), Shared(_NOW_SECONDS)
     _add_files(reads)
-    _add_present(reads, kept)
+    _add_present(reads, kept, present)
     _add_topics(reads, kept)
-    _add_pause(changes)
+    _add_pause(changes, present)
     alterations = APIRouter(dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN, CONFIGS_DAG))])
     add_limits(reads, alterations, kept)
     acceptances = APIRouter(dependencies=[Depends(requires_access_dag("PUT", None, AUDIT_DAG))])
@@ -123,19 +123,19 @@ def _add_files(router: "APIRouter") -> None:
         return FileResponse(_DIRECTORY / name, headers=_ASSET_HEADERS, media_type=ASSETS[name])
 
 
-def _add_present(router: "APIRouter", kept: KeptApp) -> None:
+def _add_present(router: "APIRouter", kept: KeptApp, present: Shared) -> None:
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
     from airflow.api_fastapi.core_api.security import GetUserDep
     from fastapi import Query
     from fastapi.responses import Response
 
-    now_read, throughput_read = Shared(_NOW_SECONDS), Shared(_THROUGHPUT_SECONDS)
+    throughput_read = Shared(_THROUGHPUT_SECONDS)
 
     @router.get("/now")
     def now(user: GetUserDep) -> Response:
         may_pause = get_auth_manager().is_authorized_dag(method="PUT", details=DagDetails(id=COPY_DAG), user=user)
-        return answer(lambda: {**now_read.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
+        return answer(lambda: {**present.get("now", lambda: kept.read(_now)), "may": {"pause": may_pause}})
 
     @router.get("/backfill")
     def backfill(user: GetUserDep, topic: Annotated[list[str] | None, Query()] = None, quota: str = "") -> Response:
@@ -147,7 +147,7 @@ def _add_present(router: "APIRouter", kept: KeptApp) -> None:
             "pause": manager.is_authorized_dag(method="PUT", details=details, user=user),
         }
         asked = tuple(topic or ())[:_MOST_CHOSEN]
-        return answer(lambda: {**now_read.get((asked, quota), lambda: kept.read(_backfill(asked, quota))), "may": may})
+        return answer(lambda: {**present.get((asked, quota), lambda: kept.read(_backfill(asked, quota))), "may": may})
 
     @router.get("/throughput")
     def throughput(hours: int = 6) -> Response:
@@ -191,7 +191,7 @@ def _add_topics(router: "APIRouter", kept: KeptApp) -> None:
         return answer(content, lambda text: Response(text, HTTPStatus.OK, headers, "text/csv"))
 
 
-def _add_pause(router: "APIRouter") -> None:
+def _add_pause(router: "APIRouter", present: Shared) -> None:
     from airflow.api_fastapi.core_api.security import GetUserDep
     from fastapi import Request
     from fastapi.concurrency import run_in_threadpool
@@ -206,7 +206,7 @@ def _add_pause(router: "APIRouter") -> None:
             detail = 'send {"topic": the name of a topic or null, "paused": true or false}'
             return refusal(HTTPStatus.BAD_REQUEST, detail)
         author = f"{user.get_name()} (page Tiering)"
-        return await run_in_threadpool(answer, lambda: _pause(*wanted, author))
+        return await run_in_threadpool(answer, lambda: present.changed(lambda: _pause(*wanted, author)))
 
 
 def _now(app: "App") -> Any:

@@ -5,9 +5,12 @@ a browser's must come from a page of this server.
 """
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +23,12 @@ if TYPE_CHECKING:
     from fastapi.responses import Response
 
     from include.tiering.app import App
+    from include.tiering.settings import TieringSettings
 
 HEADERS: Final = answer_headers("private, no-store")
 _MOST_BYTES: Final = 4_096
 _KEPT_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 5.0
 
 
 def refused(headers: Mapping[str, str]) -> str | None:
@@ -89,22 +94,58 @@ def refusal(status: HTTPStatus, detail: str) -> "Response":
 
 
 class Shared:
-    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept."""
+    """Keeps what was read for a short time, so that many viewers cost one read. A failure is not kept.
+
+    Who comes while another request reads the same waits for it, and gets its result or its failure. The wait is short:
+    a database that does not answer must not hold all threads with which Airflow's API server answers.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._read: dict[Any, tuple[float, Any]] = {}
+        self._reads: dict[Any, tuple[float, Future[Any]]] = {}
 
     def get(self, key: Any, read: Callable[[], Any]) -> Any:
-        """Return what was read under this key, or read it. Callers that come meanwhile wait for one read."""
+        """Return what was read under this key, or read it.
+
+        Raises:
+            MetadataUnavailableError: another request has been reading it for a while.
+            Exception: what `read` raises.
+        """
         with self._lock:
             now = time.monotonic()
-            self._read = {known: kept for known, kept in self._read.items() if now - kept[0] < self._seconds}
-            if key not in self._read:
-                value = read()
-                self._read[key] = (time.monotonic(), value)
-            return self._read[key][1]
+            self._reads = {known: kept for known, kept in self._reads.items() if now < kept[0]}
+            _, found = self._reads.get(key, (0.0, None))
+            if found is None:
+                own: Future[Any] = Future()
+                self._reads[key] = (math.inf, own)
+        if found is None:
+            return self._read(key, own, read)
+        try:
+            return found.result(_PATIENCE_SECONDS)
+        except FutureTimeoutError:
+            from include.tiering.errors import MetadataUnavailableError
+
+            raise MetadataUnavailableError(
+                f"the database has not answered another request for more than {_PATIENCE_SECONDS:.0f} seconds"
+            ) from None
+
+    def _read(self, key: Any, own: Future[Any], read: Callable[[], Any]) -> Any:
+        try:
+            value = read()
+        except BaseException as error:
+            self._keep(key, own, until=0.0)
+            own.set_exception(error)
+            raise
+        self._keep(key, own, until=time.monotonic() + self._seconds)
+        own.set_result(value)
+        return value
+
+    def _keep(self, key: Any, own: Future[Any], *, until: float) -> None:
+        """Keep a read until then, unless something was changed after it began."""
+        with self._lock:
+            if self._reads.get(key, (0.0, None))[1] is own:
+                self._reads[key] = (until, own)
 
     def changed(self, change: Callable[[], Any]) -> Any:
         """Return what `change` returns; afterwards nothing that was read before is returned."""
@@ -112,19 +153,22 @@ class Shared:
             return change()
         finally:
             with self._lock:
-                self._read = {}
+                self._reads = {}
 
 
 class KeptApp:
     """An app that reads share, so that a request does not open the database again; writes open their own.
 
-    It is opened again after `_KEPT_SECONDS`, because settings and connections of Airflow may have changed, and after an
-    error that was not about the request. Reads that are under way end with the app that they began with.
+    Settings and connections of Airflow may change, so they are read again after `_KEPT_SECONDS`. If they are the same,
+    only the connections to the database are opened again, because a new app prepares each statement anew. The app is
+    also opened again after an error that was not about the request. Reads that are under way end with the app that they
+    began with.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: tuple[float, ExitStack, App] | None = None
+        self._kept: tuple[ExitStack, App] | None = None
+        self._read_at = 0.0
 
     def read(self, read: "Callable[[App], Any]") -> Any:
         """Return what `read` returns of the app; pass its errors on."""
@@ -140,22 +184,43 @@ class KeptApp:
             raise
 
     def _app(self) -> "App":
+        from include.tiering.app import open_app
         from plugins.tiering_airflow.hook import TieringHook
 
         with self._lock:
-            if self._kept is not None and time.monotonic() - self._kept[0] >= _KEPT_SECONDS:
-                self._kept[1].close()
-                self._kept = None
-            if self._kept is None:
-                stack = ExitStack()
-                self._kept = (time.monotonic(), stack, stack.enter_context(TieringHook().open()))
-            return self._kept[2]
+            if self._kept is None or time.monotonic() - self._read_at >= _KEPT_SECONDS:
+                settings = TieringHook().settings()
+                if self._kept is not None and not _is_current(self._kept[1], settings):
+                    self.close()
+                if self._kept is None:
+                    stack = ExitStack()
+                    self._kept = (stack, stack.enter_context(open_app(settings)))
+                self._read_at = time.monotonic()
+            return self._kept[1]
 
     def _forget(self, app: "App") -> None:
         with self._lock:
-            if self._kept is not None and self._kept[2] is app:
-                self._kept[1].close()
-                self._kept = None
+            if self._kept is not None and self._kept[1] is app:
+                self.close()
+
+    def close(self) -> None:
+        """Close the app, if one is open; the next read opens another one."""
+        if self._kept is not None:
+            self._kept[0].close()
+            self._kept = None
+
+
+def _is_current(app: "App", settings: "TieringSettings") -> bool:
+    from include.tiering.app.adapters import reconnect
+    from include.tiering.errors import TieringError
+
+    if app.settings != settings:
+        return False
+    try:
+        reconnect(app.adapters)
+    except TieringError:
+        return False
+    return True
 
 
 def read_app(read: "Callable[[App], Any]") -> Any:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from include.tiering.database.metric_series import Series, SeriesKey
+from include.tiering.database.metric_series import Series, SeriesKey, TopicValues
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, PriceTable, estimate_cost
 from include.tiering.operations.backfill import (
     MOST_TOPICS,
@@ -37,11 +37,11 @@ def of_topics(*topics: TopicBackfill, quota: int | None = None, asked: int | Non
 
 
 def test_topics_of_which_something_waits_are_listed_with_most_bytes_first() -> None:
-    waits = {
-        "RemoteCopyLagBytes": {"small": (5.0, NOW_MS), "nothing": (0.0, NOW_MS), "large": (70.0, NOW_MS - 9)},
-        "RemoteCopyLagSegments": {"large": (3.0, NOW_MS)},
-        "tiering_remote_copy_lag_seconds": {"large": (60.0, NOW_MS)},
-    }
+    waits = [
+        TopicValues("small", 5.0, (None, None), NOW_MS),
+        TopicValues("nothing", 0.0, (0.0, 0.0), NOW_MS),
+        TopicValues("large", 70.0, (3.0, 60.0), NOW_MS - 9),
+    ]
     held_back = [series("tiering_copy_held_back_partitions", 2, topic="large", reason="hole")]
     quotas = QuotasInForce(
         1,
@@ -54,7 +54,7 @@ def test_topics_of_which_something_waits_are_listed_with_most_bytes_first() -> N
     assert large == TopicBackfill("large", 70, 3, 60, NOW_MS - 9, None, False, ("hole",))
     assert small == TopicBackfill("small", 5, 0, 0, NOW_MS, 10, True, ())
     assert [topic.is_paused for topic in waiting_topics(waits, held_back, quotas, {"*"})] == [True, True]
-    assert waiting_topics({}, (), quotas, ()) == ()
+    assert waiting_topics([], (), quotas, ()) == ()
 
 
 def test_the_narrowest_quota_decides_how_long_it_takes() -> None:

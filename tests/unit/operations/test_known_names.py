@@ -57,7 +57,10 @@ def known(**values: Mapping[ConfigEntity, Mapping[str, str]]) -> KnownNames:
     """No log dirs, no cluster; topic `archived` in the archive, and these dynamic configs."""
     stores = SimpleNamespace(
         registry=SimpleNamespace(names_in_use=lambda: {1: "archived"}),
-        configs=SimpleNamespace(snapshot=lambda: SimpleNamespace(values=values["configs"])),
+        configs=SimpleNamespace(
+            snapshot=lambda: SimpleNamespace(values=values["configs"]), history=lambda _entity, newest: []
+        ),
+        remote_log_sizes=SimpleNamespace(topic_names=lambda: {1: "archived", 2: "deleted"}),
     )
     cluster = SimpleNamespace(
         refresh=lambda: None,
@@ -112,6 +115,19 @@ def test_a_broker_is_known_by_its_configs_and_a_topic_of_that_name_is_no_broker(
 )
 def test_clients_and_defaults_need_no_name(entity: ConfigEntity) -> None:
     assert known(configs={}).check_entity(entity) == ()
+
+
+def test_a_topic_that_once_was_is_known_where_its_past_is_asked_for() -> None:
+    names = known(configs={})
+    for topic in ("archived", "clustered", "deleted"):
+        assert names.check_past_topic(topic) == ()
+    with pytest.raises(SettingError, match=r"there is no topic delete, .*: did you mean deleted\?$"):
+        names.check_past_topic("delete")
+    for pattern in ("del*", "", "a/b", "x" * 250):
+        with pytest.raises(SettingError, match="is no topic"):
+            names.check_past_topic(pattern)
+    with pytest.raises(SettingError):
+        names.check_topics(("deleted",))
 
 
 def test_without_names_nothing_is_asked() -> None:

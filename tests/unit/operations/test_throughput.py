@@ -91,11 +91,13 @@ def test_events_are_listed_with_the_newest_first(tmp_path: Path) -> None:
         app.adapters.stores.work.resume("orders", author="bob")
         found = app.adapters.stores.events.newest(2)
         assert len(app.adapters.stores.events.newest(1)) == 1
-    shown = present_events(found)
+    shown = present_events(found, 3)
     assert [(event["kind"], event["subject"], event["author"]) for event in shown.document()["events"]] == [
         ("resume", "orders", "bob"),
         ("pause", "orders", "ada"),
     ]
     (table,) = shown.tables()
     assert [row[1:4] for row in table.rows] == [("bob", "resume", "orders"), ("ada", "pause", "orders")]
-    assert present_events(()).summary == "0 events"
+    assert shown.summary == "2 events"
+    assert present_events(found, 2).summary == "2 events; older ones may be left out: --last"
+    assert present_events((), 2).summary == "0 events"

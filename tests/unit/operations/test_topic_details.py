@@ -30,7 +30,7 @@ def test_a_long_topic_says_how_much_is_left_out_and_unknown_reasons_stay() -> No
     total = TopicTotal(_ID, "orders", TopicOwner.PLATFORM, len(partitions), 0, 0, 0)
     listed = ListedTopic(total, TopicRetention(), held_back=("hole", "of-a-later-version"))
     document = topic_details_document(
-        TopicDetails("orders", (listed,), partitions, (), (), Description((), ())), currency=None
+        TopicDetails("orders", (listed,), partitions, (), (), Description((), ()), ()), currency=None
     )
     assert (len(document["partitions"]), document["more_partitions"]) == (MOST_PARTITIONS, 3)
     assert [each["advice"] for each in document["held_back"]] == ["./tiering doctor orders", ""]

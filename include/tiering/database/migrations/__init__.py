@@ -20,7 +20,7 @@ from include.tiering.errors import MetadataUnavailableError, SettingError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD: Final = "r0109"
+HEAD: Final = "r0110"
 """The newest revision. A constant, because the library may be imported from an archive, which cannot be listed."""
 
 _HERE: Final = Path(__file__).parent

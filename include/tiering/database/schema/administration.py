@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Computed,
     Float,
     ForeignKeyConstraint,
     Index,
@@ -75,6 +76,26 @@ dynamic_config_changes: Final = Table(
     comment="append only",
 )
 
+
+def _topic_of_event() -> str:
+    """Return the SQL of the topic that an event is about, see `database/event_log.py`.
+
+    A topic id has 22 characters, so the subject is the topic's name or the partition's, and 25 more: ` (topic id)`.
+    """
+    name = "substr(subject, 1, length(subject) - 25)"
+    has_id = "length(subject) > 25 AND substr(subject, length(subject) - 24, 2) = ' ('"
+    topic = f"rtrim({name}, '0123456789')"
+    return (
+        "CASE WHEN kind IN ('pause', 'resume', 'recovery drill')"
+        " THEN CASE WHEN subject NOT IN ('', '*') THEN subject END"
+        f" WHEN NOT ({has_id}) THEN NULL"
+        f" WHEN kind IN ('owner', 'topic-deletion', 'handover') THEN {name}"
+        f" WHEN substr({topic}, length({topic}), 1) = '-' THEN substr({topic}, 1, length({topic}) - 1)"
+        " END"
+    )
+
+
+TOPIC_OF_EVENT: Final = _topic_of_event()
 events: Final = Table(
     "events",
     metadata,
@@ -85,7 +106,14 @@ events: Final = Table(
     Column("subject", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Column("author", Text, nullable=False),
+    Column(
+        "topic",
+        Text,
+        Computed(TOPIC_OF_EVENT, persisted=True),
+        comment="name of the topic that the subject is or belongs to; null: none, or all topics",
+    ),
     Index("ix_events_time", "cluster_id", "occurred_at_ms"),
+    Index("ix_events_topic", "cluster_id", "topic", "occurred_at_ms"),
     sqlite_autoincrement=True,
     comment="append only: decisions and outcomes, never payloads or secrets",
 )

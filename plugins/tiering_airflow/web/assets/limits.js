@@ -27,6 +27,14 @@ export function amount(value, unit, accepts = "") {
 const prose = (text) => text.split("`").map((part, number) => (number % 2 ? element("code", {}, part) : part));
 const entity = (row) => (row.entity_name === null ? `${row.entity_type}, default` : `${row.entity_type.replace(/s$/, "")} ${row.entity_name}`);
 
+export const decisions = (events) => (events.length ? table("Events", [
+  ["When", (event) => moment(event.occurred_at_ms)],
+  ["Who", (event) => event.author, "name"],
+  ["What", (event) => event.kind],
+  ["About", (event) => event.subject, "name"],
+  ["Detail", (event) => event.detail, "name"],
+], events) : element("p", { class: "dim" }, "Nothing was decided yet."));
+
 export function limits(view) {
   let found = null;
   let search = "";
@@ -70,13 +78,7 @@ export function limits(view) {
   }
 
   function showEvents() {
-    events.replaceChildren(found.events.length ? table("Events", [
-      ["When", (event) => moment(event.occurred_at_ms)],
-      ["Who", (event) => event.author, "name"],
-      ["What", (event) => event.kind],
-      ["About", (event) => event.subject, "name"],
-      ["Detail", (event) => event.detail, "name"],
-    ], found.events) : element("p", { class: "dim" }, "Nothing was decided yet."));
+    events.replaceChildren(decisions(found.events));
   }
 
   // The form; a change is made by its second button, which names it, because Airflow's frame allows no dialogs.

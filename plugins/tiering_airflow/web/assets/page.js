@@ -104,7 +104,10 @@ async function read() {
     firstLine(present);
   } catch (error) {
     wrong = error.message;
-    if (!present) view.replaceChildren(element("p", { class: "panel bad", role: "alert" }, `The present state cannot be read: ${error.message}`));
+    if (!present) {
+      facts.replaceChildren(element("li", {}, "No number is known."));
+      if (current === "now") view.replaceChildren(element("p", { class: "panel bad", role: "alert" }, `The present state cannot be read: ${error.message}`));
+    }
   }
   say();
 }
@@ -121,8 +124,17 @@ async function pause(topic, paused) {
   draw();
 }
 
+// The address may be typed by hand.
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
 function choose() {
-  const [, asked, name] = /^#(needs|quality|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name = ""] = /^#(needs|quality|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current.replace(/^(topic|retention)$/, "topics")) each.setAttribute("aria-current", "page");
@@ -130,8 +142,8 @@ function choose() {
   }
   shown = "";
   if (current === "topics") topics(view);
-  else if (current === "topic") topic(view, decodeURIComponent(name ?? ""));
-  else if (current === "retention") retention(view, decodeURIComponent(name ?? ""));
+  else if (current === "topic") topic(view, decoded(name));
+  else if (current === "retention") retention(view, decoded(name));
   else if (current === "backfill") backfill(view);
   else if (current === "needs") needs(view);
   else if (current === "quality") quality(view);
@@ -141,12 +153,15 @@ function choose() {
 }
 
 async function again() {
-  if (!document.hidden) {
-    theme();
-    await Promise.all([read(), current === "now" ? readThroughput() : null]);
-    draw();
+  try {
+    if (!document.hidden) {
+      theme();
+      await Promise.all([read(), current === "now" ? readThroughput() : null]);
+      draw();
+    }
+  } finally {
+    setTimeout(again, EVERY_MS);
   }
-  setTimeout(again, EVERY_MS);
 }
 
 window.addEventListener("hashchange", () => {

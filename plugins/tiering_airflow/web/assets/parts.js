@@ -73,7 +73,14 @@ export function duration(seconds) {
 }
 
 export const clock = (milliseconds) => `${new Date(milliseconds).toISOString().slice(11, 16)} UTC`;
-export const moment = (milliseconds) => `${new Date(milliseconds).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+
+// Timestamps of records are what producers wrote, such as microseconds instead of milliseconds.
+export function moment(milliseconds) {
+  const at = new Date(milliseconds);
+  const year = at.getUTCFullYear();
+  if (!(year >= 1 && year <= 9999)) return `${milliseconds} ms after 1970`;
+  return `${at.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+}
 
 // How long ago a run found a number, by the clock of the server that answered.
 export const ago = (asOf, now) => (asOf === null ? "never measured" : `as of ${duration((now - asOf) / 1000)} ago`);

@@ -1,5 +1,5 @@
 // One topic: what it is, how it grew, why it waits, its partitions, failed segments, configs and who changed them.
-import { amount } from "./limits.js";
+import { amount, decisions } from "./limits.js";
 import { timeline } from "./timeline.js";
 import { ask, bytes, chartWidth, clock, drawn, duration, element, moment, panel, table, whole } from "./parts.js";
 
@@ -7,13 +7,13 @@ const HEIGHT = 160;
 const LEFT = 84;
 
 export async function topic(view, name) {
-  const back = element("p", {}, element("a", { href: "#topics" }, "All topics"));
-  view.replaceChildren(back, element("p", { class: "dim", role: "status" }, "Loading…"));
+  // The answer may come when another view is shown already.
+  const content = element("div", {}, element("p", { class: "dim", role: "status" }, "Loading…"));
+  view.replaceChildren(element("p", {}, element("a", { href: "#topics" }, "All topics")), content);
   try {
-    const found = await ask(`topic?${new URLSearchParams({ name })}`);
-    view.replaceChildren(back, details(found));
+    content.replaceChildren(details(await ask(`topic?${new URLSearchParams({ name })}`)));
   } catch (error) {
-    view.replaceChildren(back, element("p", { class: "panel bad", role: "alert" }, `${name}: ${error.message}`));
+    content.replaceChildren(element("p", { class: "panel bad", role: "alert" }, `${name}: ${error.message}`));
   }
 }
 
@@ -58,7 +58,8 @@ function details(found) {
   ], configs.history.slice().reverse()) : element("p", { class: "dim" }, "No config of it was changed yet.");
   return element("div", { class: "panels" }, about, why, wide("Stored bytes of the last 14 days", history(found.hours)),
     timeline(found), wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),
-    panel("Configs", values, element("p", { class: "row" }, element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes));
+    panel("Configs", values, element("p", { class: "row" }, element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes),
+    wide("What was decided and found", decisions(found.events), element("p", { class: "dim" }, "More of it: ", element("code", {}, `./tiering events --topic ${found.topic}`))));
 }
 
 const fact = (name, value) => element("li", {}, element("b", {}, name), `: ${value}`);

@@ -33,7 +33,10 @@ export function topics(view) {
     try {
       const page = await ask(`topics?${new URLSearchParams({ ...asked, limit: SIZE })}`);
       if (own !== newest) return;
-      show(page);
+      if (page.topics.length || !page.found) return show(page);
+      // There are fewer topics than there were when the button was shown.
+      asked.offset = SIZE * Math.floor((page.found - 1) / SIZE);
+      await load();
     } catch (error) {
       if (own === newest) status.textContent = `Topics cannot be read: ${error.message}`;
     }

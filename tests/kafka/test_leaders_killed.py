@@ -5,6 +5,7 @@ Each case starts the command as a process, sees it die where planned, compares w
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -79,7 +80,7 @@ class Platform:
     directory: Path
     config: Path
 
-    def opened(self) -> App:
+    def opened(self) -> AbstractContextManager[App]:
         return open_app(load_settings(self.config))
 
     def run(self, command: str) -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport
+from include.tiering.kafka.log_dirs.rules import merged
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.runs.cluster_log_dirs import MOST_AGE_MS, KnownLogDir, QueueScan, merged
+from include.tiering.runs.cluster_log_dirs import MOST_AGE_MS, KnownLogDir, QueueScan
 from tests.doubles.segments import partition_of, replica
 
 ORDERS, CLICKS = partition_of("orders"), partition_of("clicks")

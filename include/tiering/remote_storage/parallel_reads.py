@@ -252,6 +252,7 @@ class _Threads:
         self._core_use = CoreUse(SystemClock())
         self._working = 1
         self._may_begin = 0
+        self._unfinished = 0
         self._running: list[Reading] = []
         self._queue: SimpleQueue[Callable[[], bool] | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -266,10 +267,16 @@ class _Threads:
             self._queue.put(None)
 
     def submit(self, task: Task[_T]) -> Future[_T]:
-        """Let a thread run the task as soon as one is free; tasks begin in order."""
+        """Let a thread run the task as soon as one is free; tasks begin in order.
+
+        No thread begins without a task for it: each keeps some memory of its own.
+        """
         future: Future[_T] = Future()
+        with self._growing:
+            self._unfinished += 1
+            wanted = min(self._most, self._unfinished)
         self._queue.put(partial(self._run, task, future))
-        if self._started < self._most:
+        if self._started < wanted:
             waits = self._started > 0
             threading.Thread(target=self._work, args=(waits,), name=f"read-{self._started}", daemon=True).start()
             self._started += 1
@@ -310,6 +317,8 @@ class _Threads:
             return False
         finally:
             self._running.remove(reading)
+            with self._growing:
+                self._unfinished -= 1
         future.set_result(result)
         return True
 

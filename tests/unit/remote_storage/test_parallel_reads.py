@@ -236,3 +236,17 @@ def test_an_interrupt_ends_a_process_whose_reads_get_no_answer() -> None:
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == -signal.SIGINT
     assert said.splitlines()[-1] == b"KeyboardInterrupt"
+
+
+def test_there_are_no_more_threads_than_reads_that_may_be_held() -> None:
+    reading = set[threading.Thread]()
+
+    def read(_: Reading) -> Iterator[bytes]:
+        reading.add(threading.current_thread())
+        yield b""
+
+    for blocks in blocks_in_order([(1, read)] * 60, at_once=16, most_bytes=2):
+        list(blocks)
+        named = [each for each in threading.enumerate() if each.name.startswith("read-")]
+        assert len(named) <= 2
+    assert len(reading) <= 2

@@ -31,14 +31,14 @@ _POLL_SECONDS: Final = 0.5
 
 
 class PlatformError(RuntimeError):
-    """The platform did not start or stop; the message names the log to read."""
+    """The local platform, its brokers or a DAG run did not do in time what a command needs; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
     """A platform whose airflow.cfg is written. `say` is called with one line before each wait.
 
-    A new component of metrics listens on `metrics_port` of loopback.
+    If `start` starts the metrics component, that listens on `metrics_port` of loopback.
     """
 
     layout: Layout
@@ -125,9 +125,9 @@ def unhealthy_parts(base_url: str) -> list[str]:
 
 
 def stop(layout: Layout, say: Callable[[str], None]) -> int:
-    """End every process of the platform at `layout`, running tasks and Spark jobs included; return their number.
+    """End every process of the platform at `layout`, also running tasks and Spark jobs; return how many there were.
 
-    The next run cleans up and continues a copy that is interrupted here.
+    If a copy is interrupted here, the next copy run cleans up after it and continues it.
     """
     mark = str(layout.airflow_home)
     components = processes.recorded(layout.components)
@@ -145,7 +145,7 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
     without_tasks = [process for process in components.values() if process != scheduler]
     tasks = processes.family(components.values(), mark) - processes.family(without_tasks, "")
     processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
-    # After one SIGTERM a triggerer takes ten seconds to see that its child has ended; after a second SIGTERM, five.
+    # A triggerer takes ten seconds to see that its child has ended. A second SIGTERM shortens this to five.
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
     late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)

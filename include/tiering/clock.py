@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     def thread_seconds(self) -> float:
-        """Seconds that the calling thread has run so far, or was ready to and waited for a processor.
+        """Seconds that the calling thread has run so far, or was ready to run and waited for a processor.
 
         Where the host does not tell how long a thread waited for a processor, that is left out.
         """
@@ -70,7 +70,10 @@ WINDOW_SECONDS: Final = 0.03
 
 
 class CoreUse:
-    """Measures, from one call of `is_free` to the next, whether this machine limits this process. Not thread-safe."""
+    """Measures in consecutive windows of time whether this machine limits this process. Not thread-safe.
+
+    A window lasts until the first call of `is_free` that finds it long enough.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

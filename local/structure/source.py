@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 TEST_FOLDERS: Final = frozenset({"tests", "benchmarks"})
-"""Folders that are not part of the product. Only their files and lines are counted."""
+"""Folders that are not part of the product. The only numbers about them are those of files and code lines."""
 
 _LIBRARY: Final = "include"
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -59,10 +59,11 @@ class SourceFile:
 
     @cached_property
     def code_lines(self) -> int:
-        """Lines that hold code: neither blank, nor only a comment, nor part of a docstring."""
+        """The number of lines that hold code: neither blank, nor only a comment, nor part of a docstring."""
         lines = self.text.splitlines()
         filled = {number for number, line in enumerate(lines, start=1) if line.strip()}
-        # A line that begins with # may be part of a string. The tokenizer shows that, but is slow: only if necessary.
+        # A line that begins with # may be part of a string. The tokenizer shows that, but it is slow, so it runs only
+        # if there is such a line.
         hashes = {number for number in filled if lines[number - 1].lstrip().startswith("#")}
         return len(filled - set(self._docstring_lines()) - (self._comment_lines() & hashes if hashes else set()))
 
@@ -105,7 +106,7 @@ class Project:
 
 
 def read_project(root: Path, *, with_tests: bool = True) -> Project:
-    """Read every Python file below the visible folders of a checkout.
+    """Read every Python file below the visible folders of a checkout, but none directly in the checkout.
 
     Args:
         root: the checkout.
@@ -135,7 +136,10 @@ def _files_below(root: Path, folder: str) -> Iterator[SourceFile]:
 
 
 def _library_package(files: Collection[SourceFile]) -> str:
-    """Return the package that holds the library's packages: the first below `include/` with more than one entry."""
+    """Return the package that holds the library's packages.
+
+    The search descends from `include` as long as a package has nothing but an `__init__.py` and one folder.
+    """
     package = PurePosixPath(_LIBRARY)
     while True:
         below = {

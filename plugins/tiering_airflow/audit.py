@@ -44,7 +44,7 @@ OLD_VERSIONS: Final = "old_versions"
 INVENTORY: Final = "inventory"
 PREFIX: Final = "audit-"
 ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
-"""Kinds of findings that fail the task `alarm`: a fetch may not be able to read the segments that they name."""
+"""Kinds of findings that fail the task `alarm`: fetches may be unable to read the segments that such findings name."""
 _MOST_LINES: Final = 50
 
 
@@ -85,7 +85,10 @@ class AuditOperator(ReaderJobOperator):
 
 
 class AuditFindingsOperator(BaseOperator):
-    """Logs the first 200 findings of the audit, open and accepted ones together; returns the number of each kind."""
+    """Logs the findings of the audit that are open or accepted, at most 200 in total.
+
+    Returns the numbers of compared objects and rows, and of the findings of each kind, in any state.
+    """
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -124,14 +127,14 @@ class AuditAlarmOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Run the task.
 
-        Raises AuditAlarmError with a line for each guard, then one for each finding. Beyond `_MOST_LINES` lines, a last
-        line says how many there are.
+        Raises AuditAlarmError with a line for each guard, then one for each finding. Lines beyond `_MOST_LINES` are
+        left out, and a last line says how many.
         """
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
             orphans_fail = app.effective_configs.settings().audit.orphans_fail_enable
-        # Who asked to delete orphans is asked to approve their removal instead.
+        # If the form asks to delete orphans, they raise no alarm: a person is asked to approve their removal.
         with_orphans = orphans_fail and not context["params"][DELETE_ORPHANS]
         alarming = {*ALARMING, FindingKind.ORPHAN} if with_orphans else set(ALARMING)
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
@@ -299,9 +302,10 @@ class AuditOutcomeOperator(BaseOperator):
 
 
 def _ended(run_id: str) -> bool:
-    """Return whether the job recorded this audit as the last one.
+    """Return whether the job recorded this audit, and none was recorded after it.
 
-    A job that ends with an error code because of findings has recorded its audit; a job that could not run has not.
+    A job that ends with an error code because of findings has recorded its audit. A job that could not run has recorded
+    none.
     """
     with TieringHook().open() as app:
         last = app.adapters.stores.audits.last_audit()

@@ -117,7 +117,11 @@ class UnsettledDocument(TypedDict):
 
 
 class WithdrawnRemovalsDocument(TypedDict):
-    """A withdrawn run of removals. `not_claimed` says why the store could not be claimed."""
+    """A withdrawn run of removals.
+
+    `not_claimed` says why the store could not be claimed for this database, so that a copy of the database could still
+    carry out the run; null if the store was claimed.
+    """
 
     run_id: str
     plan_hash: str
@@ -146,7 +150,7 @@ class RemovalRun:
 class AuditRun:
     """One audit with the current state of its findings.
 
-    `tally` is None if it is not known, `removal` if no removals were requested.
+    `tally` is None if it is not known; `removal` is None if no removals were requested.
     """
 
     record: AuditRecord
@@ -410,8 +414,9 @@ def removal_question(
 ) -> ApprovalQuestion:
     """Return the question for a plan.
 
-    It has the plan's hash, at most 50 reasons, and the 50 topics with the most planned bytes, each with the key of one
-    object. `loosened` are limits that were changed to allow more deletions, oldest first.
+    It has the plan's hash, at most 50 reasons for which the plan needs an approval, and the 50 topics with the most
+    planned bytes, each topic with the key of one object. `loosened` are limits that were changed to allow more
+    deletions, oldest first.
     """
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})

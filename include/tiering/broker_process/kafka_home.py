@@ -1,7 +1,7 @@
-"""What a broker needs to start: Java, and the jars of one Kafka release with its LocalTieredStorage for tests.
+"""What a broker needs to start: Java, and the jars of one Kafka release.
 
-The jars are in a directory that the user names, or in a directory that Maven fills. Maven's directory gets its name
-only when it is complete.
+The jars include LocalTieredStorage, the storage of Kafka's own tests. They are in a directory that the user names,
+or in a directory that Maven fills. Maven's directory gets its name only when it is complete.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _ANSWER_SECONDS: Final = 60
 
 @cache
 def java() -> str:
-    """Return the path of the program `java` in JAVA_HOME/bin, or else on the PATH.
+    """Return the path of the program `java` in JAVA_HOME/bin; if none is there, of that on the PATH.
 
     Raises:
         KafkaMissingError: there is no such program, or the program does not report Java `_OLDEST` or newer.
@@ -202,7 +202,7 @@ def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
     """Return Kafka `RELEASE` from the user's cache directory (XDG). Maven fetches it the first time (44 MB).
 
     Raises:
-        KafkaMissingError: there is no mvn, mvn failed, or the cache directory exists and lacks a jar.
+        KafkaMissingError: there is no mvn, mvn failed, or the cache has a directory of the release that lacks a jar.
     """
     home = cache_home(environ) / "tiering" / "kafka" / RELEASE
     try:

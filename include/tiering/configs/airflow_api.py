@@ -96,7 +96,7 @@ class AirflowApi:
         """GET a path, which starts with a slash and is appended to `/api/v2`.
 
         Raises:
-            AirflowApiError: Airflow refused the request or the login, or answered no JSON or more than 32 MiB.
+            AirflowApiError: Airflow refused the request or the login, or its answer is not JSON or exceeds 32 MiB.
             AirflowApiUnavailableError: Airflow did not answer, or answered with status 502, 503 or 504.
         """
         return self._request("GET", path, params=query)
@@ -187,7 +187,7 @@ def dags_in_airflow(airflow: AirflowSettings) -> Mapping[str, bool]:
     DAGs that Airflow does not have, or does not show to this user, are absent.
 
     Raises:
-        AirflowApiError: neither a token nor a login is set, or Airflow refused it.
+        AirflowApiError: neither a token nor a login is set, or as `AirflowApi.get` raises it.
         AirflowApiUnavailableError: Airflow did not answer (within 5 seconds for each step of a request), or answered
             with status 502, 503 or 504.
     """

@@ -131,7 +131,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         )
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """Return the plan as it was stored, ordered by topic and partition."""
+        """Return the stored plan, with its partitions ordered by topic and number."""
         with reading(self._engine) as connection:
             rows = connection.execute(_PLAN, self._key_of(run_id)).all()
         expirations = []
@@ -142,7 +142,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         return expirations
 
     def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
-        """Return what the plans of these runs delete of each topic, by run and name, with one statement."""
+        """Return what the plan of each run deletes of each topic, ordered by run id and topic, with one statement."""
         if not run_ids:
             return []
         with reading(self._engine) as connection:

@@ -1,7 +1,8 @@
 """Why a topic is not tiered: for each partition the first obstacle, and what to do about it.
 
-The report has one line per partition, or a single line about the topic if no partition can be evaluated, and one line
-per open handover. Findings also name failed segments of histories that a decision has replaced; these are no obstacle.
+The report has one line per partition, or a single line about the topic if no partition can be evaluated. In both cases
+it also has one line per open handover, and one if brokers know segments of the topic. Findings also name segments of
+histories that a decision has replaced and that failed verification; these are no obstacle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +96,7 @@ class Evidence:
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Return one line per partition, in the order of readiness; a single line if no partition can be evaluated."""
+    """Return one line per partition, in the order of `evidence.readiness`; or a single line if it has no partition."""
     if not evidence.readiness.holds:
         return (_platform(evidence),)
     if not evidence.readiness.partitions:
@@ -115,7 +116,7 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 
 def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
-    """Add leases that end too far in the future to the finding. Such a lease is no obstacle, so the cause stays."""
+    """Add to the finding the leases whose end is too far in the future. They are no obstacle, so the cause stays."""
     ahead = [describe_lease_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
     return replace(found, finding="; ".join((found.finding, *ahead)))
 
@@ -271,7 +272,7 @@ def _segments(number: int) -> str:
 
 
 def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
-    """Return a partition's lowest quota, how many workers share it, and the least time needed; empty without quota."""
+    """Return text on the lowest quota, the workers that share it, and the least time needed; empty without a quota."""
     limits = [
         (quota, scope)
         for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
@@ -299,7 +300,7 @@ def _nothing_left(replica: Replica) -> Line:
 
 
 def _to_be_read(replica: Replica) -> Line:
-    """Return the line of a leader's log whose known segments are all copied; segments may follow."""
+    """Return the line of a log that is empty, or has offsets that are not read yet, so that segments may follow."""
     if not replica.unread_offsets:
         return Cause.NOTHING_ROLLED, f"the log is empty from offset {replica.log_start_offset} on", ""
     unread = f"{replica.unread_offsets:,} offsets from {replica.found_to} on are not read yet"
@@ -308,7 +309,7 @@ def _to_be_read(replica: Replica) -> Line:
 
 
 def reason_of(code: str) -> HeldBack | IneligibleReason | None:
-    """Return the reason with this code; None if this version has none. Of equal codes the plan's own comes first."""
+    """Return the reason with this code, a `HeldBack` if both enumerations have it; None if this version has none."""
     reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
     return next((reason for reason in reasons if reason.code == code), None)
 
@@ -344,7 +345,7 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
 def diagnose_handovers(open_handovers: Iterable[tuple[Handover, Sequence[CheckResult]]]) -> tuple[Diagnosis, ...]:
     """Return one line per open handover: its state, step and detail, and what to do about it.
 
-    With each handover come its latest check results. If one of them is the detail, the advice begins with its own.
+    Each handover is given with its latest check results. If its detail quotes one, that result's advice comes first.
     """
     return tuple(
         Diagnosis(
@@ -365,7 +366,7 @@ def _what_to_do(handover: Handover, results: Sequence[CheckResult]) -> tuple[str
 
 
 def diagnose_published(topic: str, segments: int) -> tuple[Diagnosis, ...]:
-    """Return a line about an archived topic of which brokers may take over this many segments; none for 0."""
+    """Return a line about a topic that is archived again and of which brokers know this many segments; none for 0."""
     if not segments:
         return ()
     finding = (
@@ -382,7 +383,7 @@ def diagnose_published(topic: str, segments: int) -> tuple[Diagnosis, ...]:
 def with_left_damage(
     diagnoses: Sequence[Diagnosis], failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]
 ) -> tuple[Diagnosis, ...]:
-    """Add failed segments of replaced histories to the findings of their partitions; cause and advice stay."""
+    """Add segments of replaced histories that failed verification to the findings; cause and advice stay."""
     return tuple(
         replace(diagnosis, finding="; ".join((diagnosis.finding, *_said(diagnosis, failed)))) for diagnosis in diagnoses
     )
@@ -399,7 +400,7 @@ def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCop
 
 
 class DiagnosisDocument(TypedDict):
-    """One line; the partition is null if it is about the topic as a whole. `cause` is a code, which stays the same."""
+    """One line; `partition` is null if it is about the whole topic. `cause` is a code, which later versions keep."""
 
     topic: str
     topic_id: str | None
@@ -430,7 +431,7 @@ class DoctorDocument(TypedDict):
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis], last_drill: Event | None = None) -> Presentation:
     """Present the diagnoses, with the result of the topic's last recovery drill, which is no finding.
 
-    The result is `ok` if no line is a finding (`Cause.is_finding`).
+    The presentation is `ok` if no line is a finding (`Cause.is_finding`).
     """
     findings = [diagnosis for diagnosis in diagnoses if diagnosis.cause.is_finding]
     is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)

@@ -1,21 +1,22 @@
-"""Adopt complete copies that the metadata lack: each becomes FINISHED at once, under the partition's lease.
+"""Adopt complete copies that the metadata lack: each becomes FINISHED in one step, under the partition's lease.
 
-A plan names the copies that may be adopted: those that continue the known segments. A copy stores its row before
-its first object, so an unknown id does not belong to a copy under way: the database was restored and lost its row, or
-another database or another writer wrote the copy. A complete copy of the platform whose row is still in
-COPY_SEGMENT_STARTED counts as unknown too. Each copy is adopted under the copy lease of its partition, so no other
-process is copying the partition.
+A plan names the copies that may be adopted: those that continue the known segments. The copier stores the row of a
+segment before it writes the segment's first object. So a segment id without a row does not belong to a copy under way:
+either the database lost the row when it was restored from a backup, or another writer made the copy, perhaps a platform
+with another database. A complete copy that this platform made and whose row is still in COPY_SEGMENT_STARTED counts as
+unknown, too. Each copy is adopted under the copy lease of its partition, so no other process is copying the partition.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
-    planned     the run is stored, as that of a copy       a run with work left                not needed: no batch
-                                                                                               continues it
+    planned     the run is stored, like a copy run         a run with work left                not needed: no batch
+                                                                                               continues the run
     leased      no other process copies the partition      a lease, until it expires           the next holder
     examined    the store still has all of the copy        the same                            the same
-    adopted     FINISHED without a verdict, with event     the lease and the segment, which    not needed: the next
-                                                           the stored run has as planned       plan does not name it
+    adopted     FINISHED without a verdict, with event     the lease                           the next holder
+                                                           the segment, still a planned one    not needed: the next
+                                                           in the stored run                   plan does not name it
 
-There is no step between unknown and FINISHED: expiration would take a segment in COPY_SEGMENT_STARTED for an abandoned
-copy, and delete it.
+No other state is committed between unknown and FINISHED: in COPY_SEGMENT_STARTED the segment would be taken for an
+abandoned copy. Expiration deletes such copies, unless they may be the only copies of their offsets.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -74,13 +75,14 @@ class RefusedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdoption:
-    """The copies of one partition that may be adopted, unless its highest copied offset or newest history changes.
+    """The copies of one partition that may be adopted as long as its highest copied offset and newest history stay.
 
     Attributes:
         highest_copied_offset: inclusive; None if nothing was ever copied.
         segments: by ascending end offset; empty if `diverging` is set.
-        history: number of the newest history.
-        diverging: the offsets of known segments that a later history in the store replaces; None if there is none.
+        history: number of the newest history in the metadata.
+        diverging: the offsets of known segments that a later history in the store replaces; None if the store has no
+            such history.
     """
 
     topic_id_partition: TopicIdPartition
@@ -117,7 +119,10 @@ def plan_adoption(
     registry: TopicRegistry,
     ids: Collection[Uuid] | None,
 ) -> AdoptionPlan:
-    """Examine every copy attempt that the metadata lack or have as begun, or only those with these ids. Read only.
+    """Examine every copy attempt that the metadata lack, or have as begun by the platform. Read only.
+
+    With `ids`, only these are planned or refused; refused are also those that the metadata have otherwise, or that the
+    store lacks. Without `ids`, attempts that the metadata have otherwise are left out; only deleted ones are refused.
 
     Raises:
         RemoteStorageUnavailableError: the store is not available.
@@ -153,7 +158,7 @@ def plan_adoption(
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
     """Record in the metadata that the store has later histories.
 
-    From then on their partitions wait until a person decides which history is followed.
+    From then on nothing of their partitions is copied or adopted until a person decides which history is followed.
     """
     for partition in plan.diverging:
         if partition.diverging is not None:
@@ -163,7 +168,7 @@ def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
 def _unknown(
     attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
 ) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
-    """Return the attempts that may be adopted, then the others with the reason.
+    """Return the attempts that are still to be examined, then the others with the reason against their adoption.
 
     The first are attempts that the metadata lack, or have in COPY_SEGMENT_STARTED as the platform's own.
     """
@@ -219,7 +224,8 @@ def _adoptable(
     finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
     others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
     begun = [segment for segment in others if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
-    # The first copy must not leave out the offsets of one that may be complete, or of one that may be completed.
+    # The first copy of a partition must not start after a copy that could not be read, so may be complete, or after
+    # one that was begun, so may still be completed: later nothing below the first copy can be adopted.
     begun_offsets = [attempt.attempt.start_offset for attempt in faulty if attempt.is_unread]
     begun_offsets += [segment.start_offset for segment in begun]
     refused = [
@@ -290,7 +296,7 @@ def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: Ti
 
 
 def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
-    """Return the partitions that keys name; a topic id with two names gives two partitions with one number."""
+    """Return the partitions in the store's keys. If keys give one topic id two names, each name has partitions."""
     named = (segment_object.segment_id.topic_id_partition for segment_object in storage.list_segment_objects())
     found = {by_name(partition): partition for partition in named}
     return [found[name] for name in sorted(found)]
@@ -333,10 +339,11 @@ class Adoption:
     lease_ms: int
 
     def run(self, plan: AdoptionPlan, run_id: str) -> AdoptionReport:
-        """Adopt what was planned. If a copy is refused, so is the rest of its partition; other partitions continue.
+        """Adopt what was planned. If a copy is refused, so are the later copies of its partition; others continue.
 
         Raises:
-            TieringError: it is retriable; copies already adopted stay adopted.
+            TieringError: it is retriable, or is not about one copy (for example, the store refuses to be listed).
+                Copies that were adopted before it stay adopted.
         """
         if not plan.partitions:
             return AdoptionReport((), plan.refused)

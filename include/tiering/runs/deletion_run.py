@@ -1,12 +1,12 @@
-"""Runs that delete: the planned deletions with their reasons, whether they are released, and their outcomes.
+"""Runs that delete: whether a run is released, and its planned deletions with their reasons and outcomes.
 
 A run is one plan. It is released when the deletion limits were applied and need no approval, or when a person approved
 exactly this plan, which its hash identifies. Before that no batch can claim its partitions. A withdrawn run is never
 released again and loses its leases. Batches of the run claim partitions, each under a lease in the role EXPIRE.
 
 If the planning of a run `RUN` is tried again, the later tries are runs with the ids `RUN.2`, `RUN.3` and so on, each
-with a plan of its own. If `RUN` itself ends in a dot and 1 to 9 digits, its first try is `RUN.1`, so that no two tries
-have the same id.
+with a plan of its own. If `RUN` itself ends in a dot and a number of at most nine digits, its first try is `RUN.1`, so
+that no two tries have the same id.
 """
 
 import hashlib
@@ -129,8 +129,9 @@ class DeletionRun:
 class WithdrawnRun:
     """A run that was withdrawn, and all its planned deletions with their outcomes.
 
-    `not_claimed` says why the remote store could not be claimed afterwards, so that a copy of the database could still
-    carry out the plan; None if it was claimed.
+    After a withdrawal the remote store is claimed for this database: from then on copies of the database, in which the
+    run is not withdrawn, are refused. `not_claimed` says why that failed, so that such a copy could still carry out the
+    plan; None if the store was claimed.
     """
 
     run: DeletionRun
@@ -144,7 +145,7 @@ class WithdrawnRun:
 
     @property
     def begun(self) -> list[DeletionItem]:
-        """Deletions that have FAILED; a later run continues those that have begun, since they cannot be undone."""
+        """Deletions with the outcome FAILED. A later run completes those of them that had begun."""
         return [item for item in self.items if item.outcome is DeletionOutcome.FAILED]
 
     @property
@@ -161,21 +162,24 @@ class TopicTotals:
     Attributes:
         planned_segments: segments of the plan, in any state but a tombstone.
         planned_bytes: bytes of those segments.
-        recent_bytes: bytes of the platform's segments whose deletion began within the requested window, and of its
-            superseded segments whose objects were deleted within it; copies that were never FINISHED count only if a
-            run deleted them.
-        remote_bytes: bytes stored now, in any state, without those in `recent_bytes`; of FINISHED segments the lower of
-            two sums, as in `finished_bytes`.
+        recent_bytes: bytes of segments of the platform that were deleted within the requested window. A superseded
+            segment counts if its objects were deleted within it, any other if its deletion began within it. A copy that
+            was never FINISHED counts only if a run deleted it.
+        remote_bytes: bytes stored now, in any state, without those in `recent_bytes`; for FINISHED segments as in
+            `finished_bytes`.
         above_log_start: planned FINISHED segments whose end offset is at or above the log start offset that the plan
             sets, although their reason is time, size or log start.
-        begun_bytes: the part of `planned_bytes` that is already being deleted, not superseded, and was counted then: in
-            the plan of another released run, or FINISHED before its deletion began within the window.
-        unapproved_bytes: the part of `recent_bytes` in no approved plan; the plan of a withdrawn run does not count as
-            approved.
+        begun_bytes: the part of `planned_bytes` that must not be counted again: segments that are being deleted, are
+            not superseded, and either are in the plan of another released run, or were FINISHED before their deletion
+            began within the window.
+        unapproved_bytes: the part of `recent_bytes` in no plan that a person approved; the plan of a withdrawn run does
+            not count as approved.
         planned_finished: the part of `planned_segments` that is FINISHED.
         planned_finished_bytes: bytes of these.
-        finished_segments: segments that are FINISHED now by the counters, `planned_finished` included.
-        finished_bytes: bytes that are FINISHED now, by the counters or the triggers of the database: the lower sum.
+        finished_segments: segments that are FINISHED now, `planned_finished` included, by the counters that the
+            platform updates with each change of a segment's state.
+        finished_bytes: bytes that are FINISHED now: for each partition by these counters, or by the sum that the
+            triggers of the database maintain if that is lower.
     """
 
     topic_id: Uuid
@@ -204,7 +208,7 @@ class TopicTotals:
 
 
 class DeletionRuns(Protocol):
-    """What runs that delete segments and runs that delete orphan objects have in common, in one cluster."""
+    """The runs of one cluster that delete: the common part for runs that delete segments or orphan objects."""
 
     def run(self, run_id: str) -> DeletionRun:
         """Return the run.
@@ -263,7 +267,7 @@ class DeletionRuns(Protocol):
         ...
 
     def could_claim(self, run_id: str, batch_id: str) -> bool:
-        """Return whether `claim` would give this batch a lease now, if the run is released."""
+        """Return whether `claim` would give this batch a lease now if the run were released, which is not checked."""
         ...
 
 
@@ -271,8 +275,8 @@ class DeletionRuns(Protocol):
 class PlannedTopic:
     """What a plan deletes of a topic.
 
-    `oldest_ms` and `newest_ms` are the lowest and the highest of the segments' largest record timestamps; None if no
-    segment has one, or none of them exists any more.
+    Each segment has a largest record timestamp. `oldest_ms` is the lowest of these, `newest_ms` the highest; None if no
+    segment has one, or if the metadata do not have the segments any more, not even as tombstones.
     """
 
     run_id: str
@@ -289,9 +293,9 @@ class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.
 
     Claims first take partitions in which the plan found begun deletions, so that the work of a dead batch is resumed
-    before other deletions begin. A withdrawal gives planned deletions the error RunWithdrawnError and marks them as
-    SKIPPED, but begun deletions of segments that are not superseded as FAILED: a later run continues these, since they
-    cannot be undone.
+    before other deletions begin. A withdrawal gives planned deletions the error RunWithdrawnError and the outcome
+    SKIPPED. Only those of segments that are not superseded and whose deletion has begun become FAILED: a later run
+    completes them, since they cannot be undone.
     """
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
@@ -303,11 +307,11 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """Return the plan as it was stored, ordered by topic and partition."""
+        """Return the stored plan, with its partitions ordered by topic and number."""
         ...
 
     def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
-        """Return what the plans of these runs delete of each topic, by run and name, with one statement."""
+        """Return what the plan of each run deletes of each topic, ordered by run id and topic, with one statement."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
@@ -340,7 +344,7 @@ class DeletionStore(DeletionRuns, Protocol):
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
         """Return the ids of runs planned at `since_ms` or later that have a planned deletion left, oldest first.
 
-        They include runs that may never be carried out: dry runs, and runs that were rejected.
+        They include runs that perhaps are never carried out: dry runs, and runs that were rejected.
         """
         ...
 

@@ -191,7 +191,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             return connection.execute(self._planned_items.any_left, self._key_of(run_id)).one_or_none() is not None
 
     def could_claim(self, run_id: str, batch_id: str) -> bool:
-        """Return whether `claim` would give this batch a lease now, if the run is released."""
+        """Return whether `claim` would give this batch a lease now if the run were released, which is not checked."""
         with reading(self._engine) as connection:
             return bool(self._candidates(connection, run_id, batch_id, (), self._now_ms(connection)))
 

@@ -1,8 +1,8 @@
-"""Take the measure of one segment through the storage contract.
+"""Measure one segment through the storage contract.
 
-If an object is missing, cannot be parsed or cannot be read, the columns that need it are None, with the
-reason as a remark. If the store does not answer, or the private key of an encrypted segment is missing, there is no
-measure: the caller gets the error.
+If an object is missing, cannot be parsed or cannot be read, the columns that need it are None, with the reason as a
+remark; but a missing transaction index is measured as an empty one. If the store does not answer, or the private key of
+an encrypted segment is missing, there is no measure: the caller gets the error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ _SHOULD_HAVE_ENTRIES: Final = {
     ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
     ObjectKind.TRANSACTION_INDEX: "transaction_index_contradictions",
 }
-"""Columns by index. If the index is empty, 1 in its column means that it should have entries."""
+"""For these kinds of index, the name of a column: its value 1 for an empty index means that entries are missing."""
 
 
 def measure_segment(
@@ -40,15 +40,15 @@ def measure_segment(
 ) -> SegmentMeasure:
     """Measure a FINISHED segment; bytes are charged to `limiter` before they are read.
 
-    Only bytes that a shallow measure reads to compute checksums that the store lacks are not charged.
+    With one exception: if the store keeps no checksums, a shallow measure reads bytes to compute them, without charge.
 
     `previous` is the segment's FINISHED predecessor in the partition, None if it has none. `decisions` are decisions to
     skip offsets of the partition. Up to `ranges` ranges of the log are read at the same time.
 
-    If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. Each
-    batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a broker's segment no
-    checksum is ever recorded: a shallow measure has nothing to compare the store's checksum with, and uses the store's
-    as that of the source.
+    If no checksum of the source was recorded, a deep measure uses the checksum of the bytes that it read instead. That
+    is enough, because each batch has a CRC-32C of its own, and offsets and epochs are compared with the metadata. For a
+    broker's segment no checksum is ever recorded: a shallow measure has nothing to compare the store's checksum with,
+    and uses the store's as that of the source.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -106,7 +106,7 @@ def measure_segment(
 
 
 def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
-    """Use the checksum of the bytes that were read, if the store has none of the (decoded) log."""
+    """Use the checksum of the log as it was read and decoded, if the store keeps none of the log in this form."""
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         measurements.values["stored_log_crc32c"] = measurements.values["read_log_crc32c"]
 
@@ -116,8 +116,8 @@ def _take_source_checksum_of_a_transformed_log(
 ) -> None:
     """Use the source's checksum for a transformed log, because the store's checksum is of the transformed bytes.
 
-    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes. For a
-    broker's segment without a recorded checksum, the store's checksum is used.
+    The store's checksum was compared when the bytes were sent. A deep measure compares the decoded bytes. A broker's
+    segment has no recorded checksum of the source, so for it the store's checksum is used.
     """
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         is_unknown = row.log_crc32c is None and row.origin is SegmentOrigin.BROKER
@@ -160,8 +160,9 @@ def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
     """Return 1 if only one of index and metadata says that the transaction index is empty.
 
     Brokers before 4.0 write metadata without the field `txn_index_empty`, so it is False here even if the index is
-    empty. A segment that a broker copied has no recorded checksum, because only the platform records one. If a segment
-    without checksum has the value False, the result is 0, and only a deep measure compares index and batches.
+    empty. A segment that a broker copied never has a recorded checksum. So if `txn_index_empty` is False and the
+    segment has no recorded checksum, the result is 0, and only a deep measure compares index and batches. A
+    compressed or encrypted copy that was adopted has no recorded checksum either.
     """
     is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)
@@ -206,8 +207,9 @@ def _manifest_differences(
 def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
     """Count missing objects; None if one could not be read, for a reason that says nothing about its bytes.
 
-    For example, an archive tier shows length and checksum of an object, but refuses to return it. An index that is an
-    object of its own may be empty. If another column says that such an index should have entries, it counts as missing.
+    For example, an archive tier shows length and checksum of an object, but refuses to return it. Where each index is
+    an object of its own, a time index may be empty, and a transaction index empty or absent. Such an index
+    counts as missing if the value of its column (`_SHOULD_HAVE_ENTRIES`) is 1.
     """
     absent = list(contents.absent_kinds())
     if measurements.is_refused:

@@ -3,29 +3,33 @@
 How one object is written, and what a crash leaves:
 
     step                                            a crash after it leaves
-    1 make missing directories, fsync each parent   empty directories: harmless, never removed
+    1 make the missing directories of the           empty directories: harmless, never removed
+      temporary file; fsync the parent of each
+      directory on its path, once per `FileTree`
     2 write `<name>.~<random>`: each block is       a temporary file: listed as an open upload, removed by
-      charged, and added to a CRC-32C               `abort_upload`; no object
+      charged, then read and written, and added     `abort_upload`; no object
+      to a CRC-32C
     3 fsync the temporary file                      the same
     4 link it to `<name>`, which refuses a taken    the temporary file, and the complete object, whose name a power
-      name (the file system's If-None-Match)        cut may still undo: the attempt is not FINISHED, so the delete of
-                                                    the attempt removes both
+      name (the file system's If-None-Match);       cut may still undo: the attempt is not FINISHED, so the delete of
+      with `staging_prefix`, first as step 1 for    the attempt removes both
+      the directory of the object
     5 remove the temporary name                     the complete object, whose name a power cut may still undo
     6 fsync the directory of the object             the object, durable; with `staging_prefix`, a power cut may bring
                                                     the temporary name back: an open upload of a finished segment
-    7 with `staging_prefix`: fsync its directory    the object alone
+    7 with `staging_prefix`: fsync the directory    the object alone
+      of the temporary file
 
 The temporary file is in the directory of the object, unless the layout sets `staging_prefix`: then it is in the
 directory `<staging_prefix><directory of the object>`. A layout sets the prefix if another program reads the directories
 of objects and fails when it finds the name of a temporary file there.
 
 Every component of a path is opened relative to the component before it and without following symbolic links, so nothing
-inside the store can lead out of the store. The root itself may be a link, which a person chose. The root is held open
-from its first use on. If the path of the root names another directory later, every call is refused (see `tree`). `~` is
-not allowed in a key, so no object has the name of a temporary file.
+inside the store can lead out of the store. The root itself may be a link, because a person chose its path. It is held
+open from its first use on. If its path names another directory later, every call is refused (see `tree`). `~` is not
+allowed in a key, so no object has the name of a temporary file.
 
-A listing divides all files into parts by key. Temporary files count as open uploads; directories and files that are not
-regular (links, sockets) are not listed.
+A listing divides all files into parts by key. It shows regular files only, temporary ones as open uploads.
 """
 
 import contextlib
@@ -84,8 +88,8 @@ MIN_FREE_BYTES: Final = 256 * MIB
 class FileObjectStore:
     """An `ObjectStore` below `root`.
 
-    If `root` is missing and this object has not used it before, `check_capacity` and writes without a version create
-    it.
+    If `root` is missing, the store is empty; `check_capacity` and writes without a version create `root`. If `root`
+    disappears after this `FileObjectStore` has used it, every call is refused (ForeignStoreError).
 
     Args:
         staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.
@@ -202,7 +206,7 @@ class FileObjectStore:
                 os.fsync(staged)
 
     def _final(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
-        """Open the directory of the final name, which is created only now, unless the temporary file is in it."""
+        """Open the directory of the object. If the temporary file is in another one, create the object's if missing."""
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
     def stat(self, key: str, *, read_back: bool = True, most_bytes: int | None = None) -> ObjectStat | None:
@@ -302,14 +306,17 @@ class FileObjectStore:
         self._unlink(self._staging_prefix + upload.key, upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """Return the modification time of a file that is written now: on a network file system, the server's time."""
+        """Return the modification time of a file that is written now: on a network file system, the server's time.
+
+        None if there is no object `key`.
+        """
         if self.head(key) is None:
             return None
         staging, name = _split(self._staging_prefix + key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         with translated(self._root, key, "write a file for"), self._tree.made_directory(staging) as directory:
             with contextlib.suppress(OSError):
-                # A file without a name, which a crash cannot leave. Network file systems know none.
+                # A file without a name: nothing of it is left after a crash. Network file systems do not support it.
                 return _written_ms(os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
             try:
@@ -318,7 +325,7 @@ class FileObjectStore:
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
-        """Check that the medium has the free space that this store requires, if the medium shows its free space."""
+        """Check that the file system has `min_free_bytes` of free space; a missing root is created first."""
         with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
         free_bytes = space.f_bavail * space.f_frsize
@@ -340,7 +347,10 @@ class FileObjectStore:
             os.fsync(directory)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield (directory with its slash, name, bytes) of regular files, temporary or not, that `prefix` may match."""
+        """Yield (directory with its slash, name, size) of regular files, also temporary ones, that `prefix` may match.
+
+        The caller compares each with `prefix`: files that do not match are yielded, too.
+        """
         pending = [checked_prefix(prefix).rpartition("/")[0]]
         while pending:
             directory = pending.pop()
@@ -401,7 +411,7 @@ class FileListing:
         return self._root.as_uri()
 
     def properties(self) -> ListingProperties:
-        """Return what this listing shows, and its point in time."""
+        """Return that this listing is live and shows open uploads, but no old versions."""
         return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:

@@ -1,8 +1,9 @@
-"""Encryption of segments: the ciphers, and the key pairs for which data keys are wrapped. No message contains a key.
+"""Encryption of segments: the ciphers, and the key pairs that encrypt (wrap) data keys. No message contains a key.
 
     stored chunk or index    12 bytes of initialisation vector, ciphertext, 16 bytes of tag: AES-256-GCM
     additional data          32 random bytes, the same for all chunks and indexes of a segment
-    wrapped key              the 32 bytes of the data key under RSA with OAEP: SHA3-512 for label and mask, empty label
+    wrapped key              the 32 bytes of the data key, encrypted by RSA with OAEP: an empty label, and SHA3-512 as
+                             the hash of the label and in the mask generation function
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, `security`.
 
@@ -101,7 +102,7 @@ class KeyRing:
         self._cached = lru_cache(maxsize=_CACHED_KEYS)(self._unwrapped)
 
     def new_segment(self) -> tuple[Encryption, SegmentCipher]:
-        """Create a data key; return it as the manifest carries it, and its cipher.
+        """Create a data key; return what the manifest stores of it (the wrapped key), and the cipher that uses it.
 
         Raises:
             SettingError: no key pair is active, or the public key of the active one cannot be used.

@@ -8,16 +8,17 @@ This DAG runs after `tiering_copy`, `tiering_expiration` or `tiering_ingest` has
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
   suite files, the quota ledger (if a quota is set) and at least one log dir (if any are set) are usable, and Airflow
   has the pool `remote_log_reader`. It does not wait for cluster metadata, for the end of a pause of all topics, or for
-  a slot of the pool: while the pool has 0 slots, the task **sizes** waits for one, without a time limit.
-  If waiting cannot help, **ready** fails at once, otherwise after half an hour. **sizes** does not run then, but
-  **summary** does, because it needs no **sizes** to count what waits to be copied. The next run tries **ready** again.
-* **sizes** is a Spark job. It counts bytes and segments per topic, partition, leader epoch and state from the segment
-  rows, and compares them with the counters that every state change updates; the rules are evaluated by Great
+  a slot of the pool: while no slot is free, or the pool has 0, the task **sizes** waits for one, without a time limit.
+  If waiting cannot help, **ready** fails at once, otherwise after half an hour. Then **sizes** does not run, but
+  **summary** does, and counts what waits to be copied. The next run tries **ready** again.
+* **sizes** is a Spark job. From the segment rows it counts bytes and segments of each partition, by state and leader
+  epoch, and compares them with the counters that every state change updates; the rules are evaluated by Great
   Expectations. It adds the result to the history (`sizes.history_path`). With *Compare with the store* it also compares
   the rows with a listing of the store and, if `manifests` is chosen, with every manifest. Its log has the differences.
 * **summary** logs sizes, what waits to be copied or deleted, how many bytes are both local and remote, and what the
   storage costs, and publishes metrics.
-* **outcome** fails the run if counters, rows and store differ. A difference is a finding; this DAG corrects nothing.
+* **outcome** fails the run if counters, rows and store differ so that a critical rule is broken. This DAG corrects
+  nothing.
 
 Several events may start one run together. A run counts the rows that exist when it runs.
 """

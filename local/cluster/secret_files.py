@@ -3,8 +3,9 @@
 sudo python3 -m local.cluster.secret_files DIRECTORY
 
 Compose mounts these files with their owners and modes, so each must belong to the user that reads it in its container,
-with mode 0600; hence sudo. The module needs nothing but Python and openssl. Passwords are hexadecimal: nothing has to
-be quoted in SQL or in a URL. Servers get certificates of an authority of this directory, whose key is thrown away.
+with mode 0600; hence sudo. The module needs nothing but Python and openssl. Passwords that stand in SQL or in a URL are
+hexadecimal, so nothing has to be quoted there. Servers get certificates of an authority that is made for this
+directory; the authority's key is thrown away.
 """
 
 import base64
@@ -99,7 +100,7 @@ def _password() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Passwords:
-    """What the files are made of: written once, in one call, since the parts of one file match another's."""
+    """Secrets that templates name: made once for all files, because several files may have the same secret."""
 
     airflow_password: str = field(default_factory=_password)
     tiering_password: str = field(default_factory=_password)
@@ -151,7 +152,7 @@ _DAYS = "3650"
 
 
 def _certificates(addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return the authority's certificate, and key and certificate of each server, for its name and its address."""
+    """Return the authority's certificate, and each server's key and certificate, for its name and any given address."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         authority = ("-subj", "/CN=tiering", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
@@ -184,7 +185,9 @@ def _login(username: str) -> str:
 
 
 def write(directory: Path, files: Mapping[str, str], owner_of: Callable[[str], int | None]) -> None:
-    """Write files with mode 0600 (the authority's certificate 0644) into a directory of mode 0700, all or none.
+    """Write files with mode 0600 (the authority's certificate 0644); nothing if one of them exists.
+
+    A directory that does not exist is made, with mode 0700.
 
     Raises:
         FileExistsError: a file exists: passwords would no longer match each other.

@@ -1,7 +1,8 @@
-"""The tasks of `tiering_quality`: plan a verification, run it as a Spark job, report it, and fail if a segment failed.
+"""The tasks of `tiering_quality`: plan a verification, run it in batches, report it, and fail if a segment failed.
 
-XCom carries ids, counts and the lines of failed segments; plans, outcomes, verdicts and failed rules are in the
-platform's own database, results of Great Expectations in the data docs.
+Each batch is a Spark job. XCom carries only small values, such as ids, counts and the lines of the first failed
+segments; plans, outcomes, verdicts and failed rules are in the platform's own database, results of Great Expectations
+in the data docs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,17 +101,17 @@ DUE, FAILED, ALL = "due", "failed", "all"
 
 
 class PlanVerificationOperator(BaseOperator):
-    """Expires verdicts, chooses the segments to verify, and logs the cost before anything is read.
+    """Expires verdicts (not in a dry run), chooses the segments to verify, and logs the cost before anything is read.
 
-    Returns the arguments of the batches, and pushes the id of the planned run and numbers. If there is nothing to
-    verify, or in a dry run, it returns no batches, and pushes no id.
+    Returns the arguments of the batches, and pushes the id of the planned run and what later tasks need. If there is
+    nothing to verify, or in a dry run, it returns no batches, and pushes no id. It always pushes the plan's counts.
     """
 
     def execute(self, context: "Context") -> list[Batch]:
-        """Run the task. Raises TieringError."""
-        # Runs of all DAGs share a table, and two DAGs may start in the same second.
+        """Run the task. Raises TieringError if the plan cannot be made or stored."""
         from include.tiering.verification.report import present_plan
 
+        # The prefix, because runs of all DAGs share a table, and two DAGs may start in the same second.
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         request = VerificationRequest.from_params(context["params"])
         with TieringHook().open() as app:
@@ -151,13 +152,13 @@ class PlanVerificationOperator(BaseOperator):
 class VerifyBatchOperator(ReaderJobOperator):
     """One batch: a Spark job that verifies the rest of its part of the planned run.
 
-    A retry continues where the previous try ended, and so does a batch that ended, after its group of segments,
-    because the pool became too small for it. Failed segments do not fail this task; the summary reports them. Nor do
-    segments that it cannot decrypt: the last task of the run names them. What it finds missing is decided by
-    `ConcludeMissingOperator`.
+    A retry continues where the previous try ended. If the pool becomes too small for the batch, the job ends after its
+    group of segments, and the task continues once the pool has a slot for it; that is no retry. Failed segments do not
+    fail this task; the summary reports them. Nor do segments that it cannot decrypt: the last task of the run names
+    them. `ConcludeMissingOperator` decides about those that it finds missing.
     """
 
-    repeats_tasks = True  # They return measures, which the driver records.
+    repeats_tasks = True  # The Spark tasks only return measures, which the driver records.
     template_fields: Sequence[str] = (*ReaderJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, batches: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
@@ -205,7 +206,12 @@ class ConcludeMissingOperator(BaseOperator):
         self.results_dir = results_dir
 
     def execute(self, context: "Context") -> None:
-        """Run the task. Raises TieringError, among them StoreInDoubtError: too much is missing to be lost."""
+        """Run the task.
+
+        Raises:
+            StoreInDoubtError: what is missing cannot be taken for lost, as the store may be the wrong one.
+            TieringError: the missing segments cannot be measured or recorded.
+        """
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
         with TieringHook().open() as app:
@@ -224,9 +230,10 @@ class ConcludeMissingOperator(BaseOperator):
 
 
 class VerificationSummaryOperator(BaseOperator):
-    """Verifies the partitions of the run as a whole, writes the run's page, and logs a line for each failed segment.
+    """Verifies each partition of the run as a whole, writes the run's page, and logs a line for each failed segment.
 
-    At most 50 segments get a line. Returns the arguments of `FailedSegmentOperator`. Skipped if nothing was planned.
+    At most 50 segments get a line. Returns the arguments of `FailedSegmentOperator` for the first 20 failed segments.
+    Skipped if nothing was planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id", "results_dir", "began_at_ms", "depth")
@@ -248,7 +255,7 @@ class VerificationSummaryOperator(BaseOperator):
         self.depth = depth
 
     def execute(self, context: "Context") -> list[FailedSegment]:
-        """Run the task. Raises TieringError."""
+        """Run the task. Raises TieringError if the partitions cannot be verified."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
         with TieringHook().open() as app:
@@ -299,7 +306,7 @@ class VerificationSummaryOperator(BaseOperator):
 
 
 class VerificationOutcomeOperator(BaseOperator):
-    """The last task of a run: it fails, and the run with it, with the lines of the summary if a segment failed.
+    """The last task of a run: if a segment failed, it fails with the lines of the summary, and so the run fails.
 
     It also fails if segments of the plan are left without a verdict, for example because a person marked a batch as
     successful, or because a private key is missing.
@@ -346,13 +353,13 @@ def line_of_locked(locked: Sequence["PlannedVerification"]) -> str:
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
-    """Return the summary's sentence, and its lines of failed segments, each with the URL of the segment's place."""
+    """Return the summary's sentence, and its lines of failed segments, each with the URL of its line in the report."""
     lines = [f"{line} {report_url(summary.origin, summary.run_id, line.segment_id)}" for line in summary.first_lines]
     return [summary.sentence, *lines]
 
 
 def together(found: Iterable["QualityFinding"], of_partitions: Iterable["QualityFinding"]) -> list["QualityFinding"]:
-    """Merge findings, each rule of each segment once: findings about partitions are also stored with their segments."""
+    """Merge findings so that each rule of each segment occurs once: `found` may have those about partitions, too."""
     by_rule = {
         (finding.topic_id, finding.partition, finding.segment_id, finding.rule): finding
         for finding in (*of_partitions, *found)

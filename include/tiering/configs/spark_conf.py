@@ -2,16 +2,17 @@
 
 The value that a job gets for a key comes from the first of these that has one:
 
-1. what the platform's rules need (`why_refused` refuses such keys)
-2. the config of the job's DAG
-3. the config for all DAGs
-4. the platform's defaults (one core for each executor, 512 MiB, ...)
+1. what the platform itself sets, such as one core for each executor: `why_refused` refuses these keys
+2. the dynamic config of the job's DAG
+3. the dynamic config for all DAGs
+4. the platform's defaults, such as 512 MiB of memory for the driver and for each executor
 5. the administrator's `spark-defaults.conf`, in the directory that `SPARK_CONF_DIR` names
 
 Spark shows its configuration in the arguments of processes, on its pages and in event logs, so no secret may be in it.
-Every user who may trigger `tiering_configs` may set these configs. So they cannot set what Spark loads or starts, what
-protects its traffic, or what changes results: that belongs in the administrator's file. Only the keys of `_ALLOWED` can
-be set, because Spark has too many keys, and each release more, for a list of all that are dangerous.
+Every user who may trigger `tiering_configs` may set these configs. So no such config can set what Spark loads or
+starts, what protects its traffic, or what changes results: that belongs in the administrator's file. Only the keys of
+`_ALLOWED` can be set, because Spark has too many keys, and each release more, for a list of all that are dangerous.
+`spark.cores.max` can be set for DAGs that read; the platform lowers it to the share of their pool, if that is known.
 """
 
 import re
@@ -24,7 +25,7 @@ from include.tiering.settings.fields import has_password
 
 SPARK_CONF_PREFIX: Final = "tiering.spark.conf."
 BATCH_DAGS: Final = ("tiering_copy", "tiering_expiration")
-"""DAGs whose Spark jobs have one task each."""
+"""DAGs whose Spark jobs run one Spark task each."""
 READING_DAGS: Final = ("tiering_remote_log_sizes", "tiering_quality", "tiering_audit")
 SPARK_DAGS: Final = (*BATCH_DAGS, *READING_DAGS)
 
@@ -44,7 +45,7 @@ _ALLOWED: Final = re.compile(
     r"|executor\.logs\.rolling\.(strategy|maxSize|maxRetainedFiles|enableCompression|time\.interval)"
     r")\Z"
 )
-"""Keys that say how much memory and time a job gets, and what it shows; none loads code or changes a result."""
+"""Keys for memory, cores, partitions, time-outs, traffic, pages and logs; none loads code or changes a result."""
 _LOG_LEVEL: Final = "spark.log.level"
 _LOG_LEVELS: Final = ("WARN", "ERROR", "FATAL", "OFF")
 _REPETITION: Final = r"speculation.*|task\.maxFailures|stage\.max\w*Attempts|(excludeOnFailure|blacklist)\..*"
@@ -114,7 +115,11 @@ def why_refused(conf: SparkConf) -> str | None:
 
 
 def checked_value(conf: SparkConf, text: str) -> str:
-    """Return the value as it is stored. Raises SettingError; its text does not repeat a value that holds a password."""
+    """Return the value as it is stored, without spaces around it.
+
+    Raises:
+        SettingError: the key cannot have this value. The message does not repeat a value that holds a password.
+    """
     value = text.strip()
     if has_password(value):
         raise SettingError(f"the value of {conf.key} is a URL with a password, which Spark would show: {_FILE}")
@@ -131,7 +136,7 @@ def checked_value(conf: SparkConf, text: str) -> str:
 
 
 def spark_conf_of(dag_id: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return what the dynamic configs of the default of brokers say about the jobs of this DAG.
+    """Return the keys and values that `configs`, those of the default broker entity, set for the jobs of this DAG.
 
     The configs of the DAG win over those for all DAGs. Keys and values that this version refuses are ignored.
     """

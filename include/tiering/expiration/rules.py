@@ -2,41 +2,46 @@
 
 The rules are those of Kafka's expiration task, in the newest version, with the differences named here:
 
-1. *Unfinished deletes* first, at any offset (KAFKA-17428). A failed segment that a new copy replaced is among them as
-   *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it expires.
-2. *Abandoned copies* next: COPY_SEGMENT_STARTED, no live copy lease of the partition, and no event of the copy for
-   `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.finish_abandoned` lists all rules for such copies.
-3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at a
-   segment under live work, and at one that the brokers' metadata topic has (`RetentionInput.published`). After the
-   first segment within the lineage that breaches no limit, only *log start* still applies: a broker stops there, but a
-   short segment that begins inside a longer one may be wholly below the log start although the longer one is not.
-   Segments of a history that a decision replaced (`RetentionInput.left`) count as outside the lineage. A segment
-   outside the lineage does not end the other conditions for the segments after it; to itself only *log start* applies.
+1. *Unfinished deletes* first, at any offset (KAFKA-17428). A segment that failed verification and that a new copy
+   replaced is among them as *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it expires.
+2. *Abandoned copies* next: segments in COPY_SEGMENT_STARTED of a partition without a live copy lease, if the last event
+   of the copy is `abandoned_copy_expiry_ms` old or older. A broker has no such rule. `copying.finish_abandoned` lists
+   all rules for such copies.
+3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It ends, with
+   all of its conditions, at an unfinished copy while the partition has a live copy lease
+   (`RetentionInput.under_live_work`), and at a segment that the brokers' metadata topic has
+   (`RetentionInput.published`). After the first segment within the lineage that meets no condition, only *log start*
+   still applies: a broker ends its scan there, but a short segment that begins inside a longer one may be wholly below
+   the log start although the longer one is not. Segments of a history that a decision replaced
+   (`RetentionInput.left`) count as outside the lineage. To a segment outside the lineage only *log start* applies; if
+   it stays, *time* and *size* still apply to the segments after it.
    Conditions for each segment, in order:
    a. *log start*: wholly below it, and of no later epoch than that of the log start;
-   b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
-      negative: KAFKA-17995);
-   c. *size*: within the lineage, FINISHED, and the total without it and without the segments that it covers stays at
-      or above retention.bytes. A segment covers the segments that end at or below its end. A broker does not count the
-      covered segments: if copies overlap after a leader change, raising the log start past the covering segment deletes
+   b. *time*: within the lineage, and largest timestamp < now - retention.ms (strictly: KAFKA-20091). If
+      now - retention.ms is negative, no segment meets it (KAFKA-17995);
+   c. *size*: within the lineage, FINISHED, and without this segment and those that it covers the total is still at or
+      above retention.bytes. A segment covers the segments that end at or below its end. A broker subtracts only the
+      segment itself: if copies overlap after a leader change, raising the log start past the covering segment deletes
       the covered segments as well, and less than retention.bytes remains.
 4. *Unreferenced leader epochs*: all epochs of the segment are before that of the log start, and all offsets below it.
 5. Time and size raise the log start to the end + 1 of the highest FINISHED segment that they delete (KAFKA-16890). Then
    steps 3 and 4 repeat until they find nothing more, as the next runs of a broker would do.
 
 The total is local-only bytes plus FINISHED segments within the lineage that are not wholly below the log start, each
-once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. A
-copy that is not yet abandoned, is within the lineage, and that neither log start nor time breaches, ends time and size
-for the segments after it, as in a broker.
+once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. If
+such a copy within the lineage stays, because it is not abandoned yet and meets neither *log start* nor *time*, then
+*time* and *size* do not apply to the segments after it, as in a broker.
 
 **A part of the log is enough.** Usually nothing but the oldest segments expires, and most segments of the log need not
 be read for that (`RetentionInput.rest`). The decision about a part is the decision about the whole if, in each scan, a
-segment of the part ended the conditions *time* and *size* before any segment of the rest would have been visited:
+segment of the part ended the conditions *time* and *size* before any segment of the rest would have been visited.
+That is so if both hold:
 
-- its first listed leader epoch is no later than any epoch of the rest, and it begins below the rest;
-- the log start has not reached the rest, so that *log start* and *unreferenced leader epochs* apply to no segment of
-  the rest, and no segment that expired covers one of the rest. (If an expired segment covered one, the log start would
-  be above the end of the covered segment in the next scan.)
+- the first leader epoch under which this segment is listed is no later than any epoch of the rest, and the segment
+  begins below the rest;
+- the log start is not above the offset at which the rest may begin, so that *log start* and *unreferenced leader
+  epochs* apply to no segment of the rest. Then no expired segment covers one of the rest either, since that would raise
+  the log start above the end of the covered segment for the next scan.
 
 Otherwise `RetentionOutcome.is_conclusive` is False, and the caller reads a larger part.
 
@@ -62,10 +67,10 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
     """Decide which segments expire now. Deciding again at the same time, after they are deleted, names none.
 
     If the deletion of the topic is due, every segment expires, unfinished deletes first, then by start offset. Only
-    segments under live work, published ones, and superseded segments that are still held stay.
+    segments under live work, published ones (see `RetentionInput`), and superseded ones that are still held stay.
 
     Raises:
-        ValueError: the deletion of the topic is due, or no leader epoch is known, and not all segments are given.
+        ValueError: not all segments are given, although the topic's deletion is due or no leader epoch is known.
     """
     if given.rest is not None and (given.topic_deletion_due or not given.lineage.entries):
         raise ValueError(f"{given.topic_id_partition}: every segment matters, and some were not read")
@@ -94,9 +99,9 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
 
 def is_one_lineage(history: LeaderEpochs, extents: Iterable[EpochExtent]) -> bool:
-    """Return whether each record of each epoch lies where the history has the epoch: no segment is outside of it.
+    """Return whether no segment is outside the history: all records of each epoch lie where the history has the epoch.
 
-    Then every segment that ends at or above a log start is within the lineage from that log start on.
+    Then, for any log start, every segment that ends at or above it is within the lineage that begins there.
     """
     entries = with_records(history).entries
     begins = {entry.epoch: entry.start_offset for entry in entries}
@@ -153,7 +158,7 @@ class _Scan:
         return is_below and epoch <= rest.lowest_epoch
 
     def _visited(self) -> Iterator[tuple[int, RemoteLogSegmentMetadata]]:
-        """Yield segments epoch by epoch, each once, with its first epoch that is in the lineage."""
+        """Yield segments epoch by epoch, each once, under the first of its epochs that is in the lineage."""
         listed: dict[int, list[RemoteLogSegmentMetadata]] = {entry.epoch: [] for entry in self._lineage.leader_epochs}
         for segment in self._segments:
             epoch = next((epoch for epoch, _ in segment.segment_leader_epochs if epoch in listed), None)
@@ -190,7 +195,7 @@ class _Scan:
         return _decision(segment, DeletionReason.SIZE, excess_bytes=excess_bytes, size_bytes=segment.segment_size_bytes)
 
     def _passed_with(self, segment: RemoteLogSegmentMetadata) -> list[RemoteLogSegmentMetadata]:
-        """Return the counted segments that a log start after this segment would pass."""
+        """Return the segments of the total that end at or below the end of this one, itself included."""
         return [counted for counted in self._counted if counted.end_offset <= segment.end_offset]
 
     def _pass(self, segment: RemoteLogSegmentMetadata) -> None:
@@ -231,7 +236,10 @@ class _Scan:
         return segment.end_offset < self._log_start_offset
 
     def _excess(self) -> int:
-        """Return the bytes above the limit. If FINISHED and local bytes are within it, the lineage is not compared."""
+        """Return the bytes above the limit.
+
+        Segments are compared with the lineage only if FINISHED bytes, of any lineage, and local bytes exceed the limit.
+        """
         limit, rest = self._given.retention_bytes, self._given.rest
         finished = [segment for segment in self._segments if segment.is_finished]
         other_bytes = (self._given.local_only_bytes or 0) + (0 if rest is None else rest.size_bytes)
@@ -257,7 +265,7 @@ def _unfinished_deletes(
 
 
 def _is_bound(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:
-    """Return whether a batch is copying the segment, or the brokers' metadata topic has it."""
+    """Return whether the segment is under live work, or published: see `RetentionInput`."""
     segment_id = segment.remote_log_segment_id
     return segment_id in given.under_live_work or segment_id in given.published
 

@@ -1,4 +1,4 @@
-"""Checks of the topic, its brokers and the metadata topic. The checks in `seed_checks` are about the segments."""
+"""Checks of a topic to hand over, its brokers and the metadata topic. `seed_checks` has those of its segments."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -2,8 +2,9 @@
 
 | step                  | a crash after it leaves                        | what clears it up                        |
 |-----------------------|------------------------------------------------|------------------------------------------|
-| `intend`              | a pending record that may have been sent       | the next publisher of the partition      |
-|                       |                                                | reads the topic from `next_offset` on;   |
+| `intend`              | a pending record, which was sent or not        | the next publisher of the partition,     |
+|                       |                                                | which reads the metadata topic from      |
+|                       |                                                | `next_offset` (inclusive) on;            |
 |                       |                                                | or an ingestion that reads the record    |
 | `advance` with `found`| a record whose offset is known                 | no cleanup needed                        |
 """
@@ -142,7 +143,7 @@ class SqlPublicationStore(DatedStore):
         return record
 
     def advance(self, fence: Fence, next_offset: int, *, found: int | None = None) -> None:
-        """Store that everything below `next_offset` (exclusive) was read. Idempotent; `next_offset` never falls."""
+        """Store that everything below `next_offset` (exclusive) was read. Idempotent; a lower one is ignored."""
         key = key_of(self._cluster_id, fence.topic_id_partition)
         if found is not None and not 0 <= found < next_offset:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} is no offset below {next_offset}")
@@ -197,7 +198,7 @@ class SqlPublicationStore(DatedStore):
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
-        """Accept a repeated call: refuse it unless the last record was found at this offset before."""
+        """Accept a repeated `advance`. Raises PublicationRefusedError unless the last record was found at `found`."""
         row = connection.execute(LAST_RECORD, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
         if row is None or row.metadata_offset != found:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: no pending record for offset {found}")

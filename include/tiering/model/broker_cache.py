@@ -4,12 +4,12 @@ Kafka's topic-based RLMM stores for every partition its segments by id and, for 
 offset. It drops records that it cannot use, returns only COPY_SEGMENT_FINISHED segments from lookups, and removes a
 segment whose deletion has finished. This model does the same, including these peculiarities:
 
-- *Superset*: if a finished segment's last offset in an epoch is at or above the highest offset that the epoch ever
-  finished, the segment replaces all referenced segments whose first offset in the epoch is at or above its own. The
+- *Superset*: a segment finishes, and its last offset in an epoch is at or above the highest offset that the epoch ever
+  finished. Then it replaces all referenced segments whose first offset in the epoch is at or above its own. The
   replaced segments stay in the cache, unreferenced, until they are deleted.
-- *Leak*: a segment with the same start as another, but with an end below the highest finished offset, replaces the
-  other without making it unreferenced. The other is listed with the partition but no longer under this epoch; if no
-  other epoch lists it, no expiration ever finds it.
+- *Leak*: a segment finishes whose first offset in an epoch is that of another segment, and its last offset there is
+  below the highest that the epoch ever finished. Then it replaces the other without making it unreferenced. The other
+  is listed with the partition but no longer under this epoch; if no other epoch lists it, no expiration ever finds it.
 - *Highest*: the highest offset that an epoch ever finished is never lowered.
 
 A topic that was created again has another topic id, so its partitions have new caches.
@@ -36,7 +36,7 @@ from include.tiering.model.segments import (
 BROKER_COUNTED_STATES: Final = frozenset(
     {RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED}
 )
-"""States that a newer broker's RemoteLogSizeBytes counts; an older broker counts every segment in its cache."""
+"""States that RemoteLogSizeBytes counts in brokers of release 4.3.1; brokers of some releases count every state."""
 
 
 class Effect(StrEnum):
@@ -63,7 +63,7 @@ EpochReference = tuple[int, RemoteLogSegmentId]
 
 @dataclass(frozen=True, slots=True)
 class BrokerCacheState:
-    """Content of a cache, or the part of it that some records can change: see `BrokerCache`.
+    """Content of a cache: all of it, or the part that is enough to apply some records (see `BrokerCache`).
 
     Attributes:
         segments: segments by id.
@@ -112,10 +112,14 @@ class _Epoch:
 class BrokerCache:
     """The cache of one partition.
 
-    The cache may be restored in part, to apply only some records. Then its state must have the segments that these
-    records name. For each leader epoch of these segments it must have the highest offset, and the references to all
-    segments in which the epoch begins at or above the lowest offset at which it begins in the named segments, together
-    with the segments referred to. Queries need the whole state.
+    The cache may be restored in part, to apply only some records. Then its state must have:
+
+    - the segments that these records name
+    - for each leader epoch of these segments: the highest offset that it ever finished, and its references to all
+      segments in which it begins at or above the lowest offset at which it begins in a named segment
+    - the segments that are referred to
+
+    Queries need the whole state.
     """
 
     def __init__(self, state: BrokerCacheState | None = None) -> None:
@@ -166,7 +170,7 @@ class BrokerCache:
         """Apply an update record (api key 1). An update to the present state is applied again, as in a broker.
 
         Raises:
-            PoisonRecordError: it updates a segment from COPY_SEGMENT_STARTED to COPY_SEGMENT_STARTED.
+            PoisonRecordError: the segment is COPY_SEGMENT_STARTED, and the update says so again.
         """
         segment_id = change.remote_log_segment_id
         known = self._segments.get(segment_id)
@@ -213,8 +217,8 @@ class BrokerCache:
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
         """Return all segments by start offset, or those that `leader_epoch` lists, referenced or unreferenced.
 
-        As in Kafka, the segments of an epoch are ordered by the epoch's first offset in each of them if all of them are
-        referenced, otherwise by their start offset; among equal start offsets, referenced segments come first.
+        As in Kafka, the segments of an epoch are ordered by the epoch's first offset in each if all are referenced. If
+        one is unreferenced, they are ordered by their start offsets, and of equal ones referenced segments come first.
         """
         if leader_epoch is None:
             return sorted(self._segments.values(), key=lambda segment: segment.start_offset)

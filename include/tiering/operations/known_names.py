@@ -37,15 +37,15 @@ class Place:
 
 
 def unknown_names(kind: str, asked: Collection[str], places: Iterable[Place], how: str = "") -> tuple[str, ...]:
-    """Return a warning for each name or pattern that no place has, if a place that may have it cannot be read.
+    """Return a warning for each pattern without a match, and each unknown name that an unreadable place may have.
 
-    A pattern that matches nothing is no error, as it may be meant for what comes later: it gets a warning as well.
+    A pattern that matches nothing is no error, even if all places could be read, as it may be meant for later names.
 
     Args:
         kind: `topic` or `broker`, for the messages.
         asked: names, and shell-style patterns.
         places: read only as far as needed.
-        how: how an unknown name is accepted; empty if there is no way.
+        how: for the error, how a person can have an unknown name accepted; empty if there is no way.
 
     Raises:
         SettingError: a name is in none of the places, and all of them could be read.
@@ -120,7 +120,7 @@ class KnownNames:
     ) -> tuple[str, ...]:
         """Return warnings about topics, see `unknown_names`; none if `names` is None or empty.
 
-        `included` is `topics.include` as it is configured, if the names that are checked have replaced it.
+        `included` is `topics.include` as configured; pass it if the names to check stand in for it in the settings.
 
         Raises:
             SettingError: there is no such topic.
@@ -144,8 +144,8 @@ class KnownNames:
 
         Args:
             entity: the topic or broker.
-            or_was_known: also accept a topic that was deleted but that the archive recorded, and a name whose configs
-                were all removed: a description shows what is left of it, a change would have no effect.
+            or_was_known: also accept a deleted topic that the archive recorded, and a name whose configs were all
+                removed. True to describe, which shows what is left; False to change, which would have no effect.
 
         Raises:
             SettingError: there is no such topic or broker.
@@ -179,7 +179,7 @@ class KnownNames:
         yield self._stored(EntityType.BROKERS, lambda _: ())
 
     def _past_places(self, entity: ConfigEntity) -> Iterator[Place]:
-        """Yield the entity's name if it ever had a config, then the names of all topics that were ever recorded."""
+        """Yield the entity's name if it ever had a config; for a topic, also the names of all topics ever recorded."""
         try:
             stores = self._stores()
             if entity.entity_name is not None and stores.configs.history(entity, newest=1):

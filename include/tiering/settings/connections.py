@@ -1,8 +1,8 @@
 """Connections to brokers: addresses, TLS and SASL of the cluster, and of the publisher's principal.
 
 The names of TLS and SASL settings are librdkafka's, with `_` for its dots. If a setting of the publisher is not set,
-that of the cluster is used. A login or certificate is taken as a whole, so that user and password, or certificate and
-key, always belong together.
+that of the cluster is used. But if one part of the publisher's login (user, password) or certificate (certificate, key,
+its password) is set, no part of it is taken from the cluster, so that the parts belong together.
 """
 
 import re
@@ -28,7 +28,7 @@ _LOGIN: Final = ("sasl_username", "sasl_password")
 _CERTIFICATE: Final = ("ssl_certificate_location", "ssl_key_location", "ssl_key_password")
 _TLS: Final = ("ssl_ca_location", *_CERTIFICATE)
 _MOST_SOCKET_TIMEOUT_MS: Final = 300_000
-"""librdkafka accepts no larger `socket.timeout.ms`; requests of our own protocol use the same value."""
+"""librdkafka accepts no larger `socket.timeout.ms`, from which our own protocol client also takes its time-out."""
 
 
 def check_bootstrap_servers(servers: Any) -> Any:
@@ -128,7 +128,7 @@ class MetadataTopicSettings(ConnectionSettings):
 def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSettings) -> ConnectionSettings:
     """Return the publisher's settings; where its login, its certificate or another setting is unset, the cluster's.
 
-    On a listener without TLS, the publisher has no use for the cluster's certificates.
+    If the publisher's listener has no TLS, no certificate is taken from the cluster.
     """
     chosen: dict[str, Any] = {}
     for names in (_LOGIN, _CERTIFICATE):

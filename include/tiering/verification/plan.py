@@ -17,9 +17,9 @@ share's length that begins where the previous arc ended:
     period 2                             |---- 0.3 ----|
     period 3 ---- 0.2 ---|                             |0.1-     it continues at the beginning
 
-So, as long as share and period length stay the same, any ceil(1 / share) consecutive periods take every segment that
-exists during all of them at least once, whichever others are added or deleted. A period takes about this share of the
-bytes, because places are spread evenly and do not depend on sizes.
+So, while share and period length stay the same, each segment is in the sample of at least one of any ceil(1 / share)
+consecutive periods, whichever other segments are added or deleted. A period takes about this share of the bytes,
+because places are spread evenly and do not depend on sizes.
 """
 
 import hashlib
@@ -93,26 +93,26 @@ class PlanShare:
     of: int
 
     def bounds(self, segments: int) -> tuple[int, int]:
-        """Return the positions of the first segment (inclusive) and the last (exclusive), of so many in the plan."""
+        """Return the part's range of positions, begin inclusive and end exclusive, in a plan of so many segments."""
         return segments * self.number // self.of, segments * (self.number + 1) // self.of
 
 
 SEGMENTS_OF_A_BATCH: Final = 16
-"""How many segments make one more batch worth the start of its Spark job, if they are small."""
+"""A plan gets a batch for each so many segments: fewer, if they are small, are not worth the start of a Spark job."""
 
 BYTES_OF_A_BATCH: Final = GIB
-"""How many bytes to read make one more batch worth the start of its Spark job, in however few segments."""
+"""A plan gets a batch for each so many bytes to read, if that makes more batches, but not more than segments."""
 
 
 def batches_for(segments: int, read_bytes: int, *, at_most: int) -> int:
-    """Return the number of batches among which a plan is divided: at least 1, and at most one for each segment."""
+    """Return the number of batches of a plan: at least 1, at most `at_most`, and at most one for each segment."""
     wanted = max(-(-segments // SEGMENTS_OF_A_BATCH), min(segments, -(-read_bytes // BYTES_OF_A_BATCH)))
     return max(1, min(at_most, wanted))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedVerification:
-    """One segment to verify. `planned_bytes` estimates how many bytes have to be read."""
+    """One segment to verify. `planned_bytes` estimates the bytes to read that are charged to the fetch quota."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -159,7 +159,7 @@ class VerificationStore(Protocol):
     def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
         """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset.
 
-        With `share`, only segments of this part of the plan, whatever the outcomes of others are.
+        With `share`, only segments of this part of the plan. Segments with an outcome count when the parts are divided.
         """
         ...
 
@@ -168,16 +168,17 @@ class VerificationStore(Protocol):
         ...
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
-        """Return the rules that PASSED and FAILED segments of the run break now, whichever run recorded them.
+        """Return the rules that segments of the run with the outcome PASSED or FAILED break now.
 
-        Each result is paired with the segment's start offset. The order is by topic, partition, start offset and rule.
+        Rules that another run found broken are among them. Each result is paired with the segment's start offset. The
+        order is by topic, partition, start offset and rule.
         """
         ...
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
         """Store the outcomes of planned segments, all or none. Idempotent. A later outcome replaces an earlier one.
 
-        MISSING and LOCKED are stored only for segments that are still PLANNED: a batch that is late does not undo a
+        MISSING and LOCKED are ignored for segments that are no longer PLANNED: a batch that is late does not undo a
         decision.
 
         Raises:
@@ -230,8 +231,8 @@ class ReadCost:
 
     Attributes:
         read_bytes: bytes that are charged to the fetch quota.
-        requests: for the attributes of each object, for each object other than the log, for the ranges of the log, and
-            for each object that is read back.
+        requests: one for the attributes of each object, one for each object other than the log, one for each range of
+            the log, and one for each object that is read back.
         seconds: the time at the fetch quota; None without a quota.
         read_back_bytes: bytes of objects that are read to compute checksums that the store does not keep. They are not
             charged.
@@ -317,10 +318,10 @@ class VerificationSample:
 
 @dataclass(frozen=True, slots=True)
 class VerificationPlan:
-    """Segments by partition and start offset, and the estimated cost of reading them.
+    """Segments, in the order of partition and start offset, and the estimated cost of reading them.
 
-    `segments` is the number of FINISHED segments from which the plan was chosen, `size_bytes` their size. `left_out` is
-    the number of segments that were chosen but exceed the limit.
+    `segments` and `size_bytes` count all FINISHED segments from which the plan was chosen. `left_out` is the number of
+    segments that were chosen but exceed the limit.
     """
 
     run_id: str
@@ -367,7 +368,7 @@ def plan_verification(
     """Choose segments to verify and estimate the cost.
 
     Args:
-        rows: segments by partition; those that are not FINISHED are ignored.
+        rows: segments in any order; those that are not FINISHED are ignored.
         sample: which segments to choose.
         run_id: the run that gets the plan.
         depth: how deep the run reads segments.
@@ -410,7 +411,8 @@ def verdicts_to_read(
 ) -> Mapping[Verdict, int | None] | None:
     """Return the verdicts for which the sample may choose a segment; None if it chooses all segments.
 
-    The value is the latest time of such a verdict (inclusive); None if its time does not matter.
+    Segments of the rolling sample, which have any verdict, are not considered. The value of a verdict is the latest
+    time (inclusive) at which it may have been given; None if its time does not matter.
     """
     if sample.everything:
         return None

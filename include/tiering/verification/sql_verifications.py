@@ -98,7 +98,7 @@ class SqlVerificationStore(ClusterStore):
         return self._read(self._with_outcome(run_id, outcome))
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
-        """Return the rules that PASSED and FAILED segments of the run break now, whichever run recorded them."""
+        """Return the rules that segments of the run with the outcome PASSED or FAILED break now."""
         rows = planned_verifications.c
         query = _BROKEN.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
         with reading(self._engine) as connection:

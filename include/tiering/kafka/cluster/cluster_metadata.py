@@ -1,8 +1,8 @@
 """`ClusterMetadata` from the brokers, or without any source of metadata.
 
-- `AdminClusterMetadata`: from the brokers. Their responses lack two things, which are read from `__cluster_metadata-0`
-  if a log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
-  log directory in which a broker has a replica.
+- `AdminClusterMetadata`: from the brokers. Two things that their responses lack are read from `__cluster_metadata-0` if
+  a log directory holds it: the proof that a topic was deleted (that brokers do not know an id is no proof), and the id
+  of the log directory in which a broker has a replica.
 - `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
   only if `topics.include` has its exact name.
 - `LostClusterMetadata`: like `UnknownClusterMetadata`, but `refresh` fails if metadata of this cluster was read before.
@@ -93,7 +93,7 @@ class AdminClusterMetadata:
             self._ids[found.topic] = topic_id
 
     def _with_directories(self, found: TopicMetadata) -> Mapping[int, PartitionMetadata]:
-        """Add the directory ids of the metadata log to partitions for which it has the same replicas."""
+        """Add directory ids of the metadata log to each partition of which it has the same replicas as the brokers."""
         logged = self._metadata_log.topic(found.topic_id) if self._log_is_ours else None
         if logged is None:
             return found.partitions

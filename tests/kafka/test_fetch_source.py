@@ -122,7 +122,7 @@ def test_what_is_left_of_a_trimmed_log_has_the_brokers_bytes(cluster: KafkaClust
     assert closed[0].base_offset <= 77 <= closed[0].end_offset
     assert theirs[begins_at:].startswith(fetched)
     assert max(segment.size_bytes for segment in closed) > 5 << 20
-    assert {entry.epoch for segment in closed for entry in segment.leader_epochs} >= {0, 1, 2}
+    assert len({entry.epoch for segment in closed for entry in segment.leader_epochs}) >= 3  # A restart takes two.
 
 
 def _send_values(cluster: KafkaCluster, values: Sequence[bytes | None]) -> None:

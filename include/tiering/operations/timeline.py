@@ -157,9 +157,11 @@ def parts_of(
 
     Args:
         rows: segments in any state and order.
-        waiting: what waits for a copy, by ascending offset.
+        waiting: what waits for a copy, by ascending offset. What of it is being copied is no longer waiting: a plan
+            has it until the run ends.
         skipped: decisions about the partition.
     """
+    copying = [row.metadata for row in rows if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     remote = [
         TimelinePart(
             _kind(row),
@@ -172,6 +174,7 @@ def parts_of(
     local = [
         TimelinePart(PartKind.WAITING, OffsetRange(segment.base_offset, segment.end_offset), segment.size_bytes)
         for segment in waiting
+        if not any(own.start_offset <= segment.end_offset and segment.base_offset <= own.end_offset for own in copying)
     ]
     ordered = sorted([*remote, *local], key=lambda part: part.offsets)
     parts: list[TimelinePart] = []

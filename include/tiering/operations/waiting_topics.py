@@ -1,0 +1,157 @@
+"""What waits of each topic for a backfill: how much, which quota applies, and what it waits for."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from include.tiering.configs.pools import COPIER_POOL
+from include.tiering.database.metric_series import Series, TopicValues
+from include.tiering.operations.doctor import reason_of
+from include.tiering.operations.held_back import unmeasured
+from include.tiering.operations.topic_list import by_topic, sums_by_topic
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
+from include.tiering.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBackfill:
+    """What waits of a topic, as of the size run at `as_of_ms`.
+
+    Attributes:
+        topic: its name.
+        size_bytes: of the segments that wait.
+        segments: how many wait.
+        seconds: the age of the oldest of them, by its newest record; no waiting time.
+        as_of_ms: when the numbers were recorded.
+        quota: bytes a second of the topic's own copy quota; None without one.
+        is_paused: whether the topic, or all topics, are paused.
+        held_back: codes of the reasons for which the last plan held back partitions of it.
+        is_copied: whether a running batch copies a partition of it.
+    """
+
+    topic: str
+    size_bytes: int
+    segments: int
+    seconds: float
+    as_of_ms: int
+    quota: int | None = None
+    is_paused: bool = False
+    held_back: tuple[str, ...] = ()
+    is_copied: bool = False
+
+    def waits_for(self, copier_slots: int | None) -> tuple[str, ...]:
+        """Return what this topic waits for, what stops it first.
+
+        Args:
+            copier_slots: last known size of the copiers' pool; None if it was never seen.
+        """
+        stopped = (f"slots of the pool {COPIER_POOL}, which has 0",) if copier_slots == 0 else ()
+        paused = ("the end of its pause",) if self.is_paused else ()
+        held = tuple(code if (reason := reason_of(code)) is None else reason.message for code in self.held_back)
+        own = "" if self.quota is None else f", at most {format_bytes(self.quota)}/s by its own quota"
+        going = (f"the copy that runs now{own}",) if self.is_copied else ()
+        return (*stopped, *paused, *held, *going) or (f"a run of tiering_copy{own}",)
+
+
+def of_unknown_size(
+    waits: Collection[TopicValues], held_back: Sequence[Series], out_of_sight: Sequence[Series]
+) -> Mapping[str, int]:
+    """Return, by topic, the partitions of which it is not known how much waits, in the order of names.
+
+    Args:
+        waits: the topics that size runs have measured.
+        held_back: series of partitions that the last plan held back.
+        out_of_sight: series of partitions in no readable log directory, as of the last size run.
+    """
+    unseen = {topic: round(value) for topic, value in sums_by_topic(out_of_sight).items() if value}
+    found = Counter(unseen) + Counter(unmeasured(held_back, {each.topic for each in waits}))
+    return dict(sorted(found.items()))
+
+
+def waiting_topics(
+    waits: Collection[TopicValues],
+    held_back: Sequence[Series],
+    quotas: QuotasInForce,
+    paused: Collection[str],
+    batches: Sequence[BatchProgress] = (),
+) -> tuple[TopicBackfill, ...]:
+    """Return the topics of which something waits, those with most bytes first.
+
+    Args:
+        waits: the bytes of each topic that wait, beside them its lags in segments and in seconds.
+        held_back: series of partitions that the last plan held back.
+        quotas: the quotas in force.
+        paused: the paused topics; `*` for all.
+        batches: the batches that run now; those of commands, which may also delete, count for no topic.
+    """
+    copied = {batch.partition.partition(" ")[0].rpartition("-")[0] for batch in batches if batch.pool == COPIER_POOL}
+    reasons = {
+        topic: tuple(sorted(each.key.label("reason") for each in series))
+        for topic, series in by_topic(held_back).items()
+    }
+    default, are_paused = limit_of(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC))), ALL_TOPICS in paused
+    own = {
+        scope.name: limit_of(quota)
+        for scope, quota in quotas.bytes_per_second.items()
+        if scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.TOPIC
+    }
+    found = []
+    for lag in waits:
+        (segments, seconds), topic = lag.others, lag.topic
+        if size_bytes := round(lag.value):
+            found.append(
+                TopicBackfill(
+                    topic,
+                    size_bytes,
+                    round(segments or 0.0),
+                    seconds or 0.0,
+                    lag.updated_at_ms,
+                    own.get(topic, default),
+                    are_paused or topic in paused,
+                    reasons.get(topic, ()),
+                    topic in copied,
+                )
+            )
+    return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
+
+
+def limit_of(quota: int | None) -> int | None:
+    """Return a quota in bytes a second; None if there is none."""
+    return None if quota is None or quota in (0, UNLIMITED) else quota
+
+
+class TopicBackfillDocument(TypedDict):
+    """What waits of a topic; `quota` is its own, in bytes a second, null without one.
+
+    `seconds` is the age of the oldest segment that waits, by its newest record, and no waiting time. `is_copied` says
+    whether a batch copies a partition of it now; `waits_for` are words, what stops the copy first.
+    """
+
+    topic: str
+    bytes: int
+    segments: int
+    seconds: float
+    as_of_ms: int
+    quota: int | None
+    is_paused: bool
+    held_back: list[str]
+    is_copied: bool
+    waits_for: list[str]
+
+
+def topic_backfill_document(topic: TopicBackfill, copier_slots: int | None) -> TopicBackfillDocument:
+    """Return the JSON of what waits of a topic."""
+    return {
+        "topic": topic.topic,
+        "bytes": topic.size_bytes,
+        "segments": topic.segments,
+        "seconds": topic.seconds,
+        "as_of_ms": topic.as_of_ms,
+        "quota": topic.quota,
+        "is_paused": topic.is_paused,
+        "held_back": list(topic.held_back),
+        "is_copied": topic.is_copied,
+        "waits_for": list(topic.waits_for(copier_slots)),
+    }

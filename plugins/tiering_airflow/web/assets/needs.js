@@ -1,6 +1,6 @@
 // What waits for a person, each with its entry of the runbook and what can be done about it here.
 import { action, decisions } from "./decisions.js";
-import { advice, ago, ask, askAirflow, bytes, confirmed, duration, element, kept, link, moment, panel, runbook, table, whole } from "./parts.js";
+import { advice, ago, ask, askAirflow, bytes, confirmed, duration, element, kept, link, moment, panel, runbook, spoken, table, whole } from "./parts.js";
 
 const DECIDED_BY_A_SKIP = ["hole", "lost", "failed-again", "compacted"];
 const entry = (address) => element("p", { class: "dim" }, "What to do: ", runbook(address));
@@ -94,7 +94,7 @@ export function needs(view) {
   }
 
   function handovers() {
-    const rows = found.handovers.map((each) => element("li", {}, `${each.message} `,
+    const rows = found.handovers.map((each) => element("li", {}, `${spoken(each.message)} `,
       run("tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
     return wide("Handovers", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.handovers[0].runbook)] : nothing("No handover stands still."));
   }

@@ -1,6 +1,6 @@
 // What runs, how fast, what limits it, what waits and why.
 import { chart } from "./chart.js";
-import { advice, ago, ask, bytes, duration, element, link, panel, perSecond, runbook, table, whole } from "./parts.js";
+import { advice, ago, ask, bytes, duration, element, link, panel, perSecond, runbook, spoken, table, whole } from "./parts.js";
 
 const DAGS = { remote_log_copier: ["tiering_copy", ""], remote_log_expiration: ["tiering_expiration", "expire-"] };
 
@@ -78,7 +78,7 @@ function run({ run_id: id, pool }) {
 
 function alarms(found) {
   const rows = found.alarms.map((alarm) => element("li", {},
-    element("b", { class: alarm.severity === "critical" ? "bad" : "odd" }, alarm.severity), ` ${alarm.sentence} `,
+    element("b", { class: alarm.severity === "critical" ? "bad" : "odd" }, alarm.severity), ` ${spoken(alarm.sentence)} `,
     element("span", { class: "dim" }, `(${ago(alarm.as_of_ms, found.as_of_ms)}) `), "What to do: ", runbook(alarm.runbook)));
   for (const { alert, alarms: more } of found.more_alarms) rows.push(element("li", { class: "dim" }, `${alert} holds for ${whole(more)} more, with values no higher than these.`));
   return panel("Alarms", rows.length ? element("ul", { class: "plain" }, rows) : element("p", { class: "dim" }, "No rule of monitoring/alerts.yaml that can be decided now holds."));

@@ -119,6 +119,10 @@ export function advice(text) {
   });
 }
 
+// Sentences of the server have durations such as 3h 42m; a name has no spaces, so none is changed.
+const UNIT = { d: "d", h: "h", m: "min", s: "s" };
+export const spoken = (sentence) => sentence.replace(/(?<![\w.-])(\d+)([dhm]) (\d\d)([hms])\b/g, (_, first, unit, second, smaller) => `${first} ${UNIT[unit]} ${Number(second)} ${UNIT[smaller]}`);
+
 // A retention in words, the same ones everywhere.
 export const kept = (name, value) => (value === null || value === -1 ? (name === "retention.ms" ? "for ever" : "of any size") : name === "retention.ms" ? duration(value / 1000) : `${bytes(value)} of each partition`);
 export const retentionOf = ({ retention_ms: time, retention_bytes: size }) =>

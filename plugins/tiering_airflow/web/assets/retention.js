@@ -99,9 +99,9 @@ export function retention(view, topic) {
     ], loses);
     const notes = [...found.waiting.map((each) => `${each.topic}-${each.partition}: ${each.reason_message}: ${each.detail}`), ...found.unknowns.map((each) => `${each.topic}-${each.partition}: ${each.message}`)];
     const changed = fields.filter((each) => found.asked[each.parameter] !== found.present[each.parameter]);
-    const { segments, bytes: deleted } = found.horizons[0];
+    const { segments, bytes: deleted, present_bytes: anyway } = found.horizons[0];
     const counted = found.more_partitions ? "Of these partitions alone, the" : "The";
-    const warning = segments ? `${counted} next run deletes ${whole(segments)} ${segments === 1 ? "segment" : "segments"}, ${bytes(deleted)}${share(deleted)}${changed.length > 1 ? ", by both values together" : ""}; what is deleted cannot be brought back. Sure?` : "The next run deletes nothing by it. Sure?";
+    const warning = segments ? `${counted} next run deletes ${whole(segments)} ${segments === 1 ? "segment" : "segments"}, ${bytes(deleted)}${share(deleted)}${changed.length > 1 ? ", by both values together" : ""}${anyway ? `; ${bytes(anyway)} go by the present values` : ""}; what is deleted cannot be brought back. Sure?` : "The next run deletes nothing by it. Sure?";
     const buttons = changed.map((each) => {
       const value = found.asked[each.parameter] ?? FOR_EVER;
       const words = `Set ${each.name} of ${found.topic} to ${text(each, value)}`;

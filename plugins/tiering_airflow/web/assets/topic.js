@@ -23,7 +23,7 @@ export async function topic(view, name) {
 function details(found, waits) {
   const { configs } = found;
   const several = found.topics.length > 1 ? element("p", { class: "odd" }, `${found.topics.length} topics have or had this name.`) : null;
-  const none = found.topics.length ? null : element("ul", { class: "plain" }, fact("Remote", "nothing was copied yet"), fact("Owner", "nobody yet: the platform takes it with the first copy"), fact("Held back", `${whole(found.never_copied)} ${found.never_copied === 1 ? "partition" : "partitions"}, as of the last plan`), fact("Waits", "not known how much: a size run measures what the platform owns"));
+  const none = found.topics.length ? null : element("ul", { class: "plain" }, fact("Remote", "nothing was copied yet"), fact("Owner", "nobody yet: the platform takes it with the first copy"), fact("Held back", `${whole(found.never_copied)} ${found.never_copied === 1 ? "partition" : "partitions"}, as of the last plan`), fact("Waits", "not known how much: a size run measures what the platform owns"), element("li", {}, element("b", {}, "Offsets"), ": only the log directories have them: ", element("code", {}, `./tiering doctor ${found.topic}`)));
   const about = panel(found.topic, several, none, found.topics.map((row) => element("ul", { class: "plain" },
     fact("Topic id", row.topic_id), fact("Owner", row.owner),
     fact("Remote", row.partitions === 0 ? "nothing was copied yet" : `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} ${row.partitions === 1 ? "partition" : "partitions"} of which anything was copied${row.stored_bytes === row.finished_bytes ? "" : `; ${bytes(row.stored_bytes)} are stored and paid for, with what is being deleted`}`),
@@ -33,7 +33,7 @@ function details(found, waits) {
   const why = panel("Why it waits",
     found.held_back.length ? element("ul", { class: "plain" }, found.held_back.map((each) => element("li", {}, `${each.reason_message}. `, each.advice ? ["What to do: ", advice(each.advice)] : null)))
       : element("p", { class: "dim" }, "The last plan of all topics held nothing of it back."),
-    waits ? element("p", {}, "It waits for: ", element("b", {}, waits.waits_for.join("; ")), ". How long that takes: ", element("a", { href: "#backfill" }, "Backfill")) : null,
+    waits ? element("p", {}, "It waits for: ", element("b", {}, waits.waits_for.join("; ")), ". How long its copy takes: ", element("a", { href: "#backfill" }, "Backfill")) : null,
     found.held_back.some((each) => each.reason === "no-leader-replica") ? element("p", {}, "Which log directories cannot be read: ", element("a", { href: "#now" }, "Now"), ", below What waits, and why.") : null,
     element("p", { class: "dim" }, "Partition by partition: ", element("code", {}, `./tiering doctor ${found.topic}`)));
   const failed = found.failed.length ? [table("Failed segments", [
@@ -63,7 +63,7 @@ function details(found, waits) {
   ], configs.history.slice().reverse()) : element("p", { class: "dim" }, "No config of it was changed yet.");
   return element("div", { class: "panels" }, about, why, wide("Stored bytes of the last 14 days", history(found.hours)),
     timeline(found), wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),
-    panel("Configs", values, element("p", { class: "row" }, element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes),
+    panel("Configs", values, element("p", { class: "row" }, none ? null : element("a", { href: `#retention/${encodeURIComponent(found.topic)}` }, "Preview another retention"), element("a", { href: "#limits" }, "Change a limit"))), panel("Changes", changes),
     wide("What was decided and found", decisions(found.events), element("p", { class: "dim" }, "More of it: ", element("code", {}, `./tiering events --topic ${found.topic}`))));
 }
 

@@ -24,7 +24,6 @@ from include.tiering.database.metric_series import MetricSeries
 from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.alarms import runbook_entry
-from include.tiering.operations.held_back import Waiting, WaitingGroupDocument, waiting, waiting_document
 from include.tiering.operations.quality import (
     FINDINGS,
     MOST_FAILED,
@@ -34,6 +33,7 @@ from include.tiering.operations.quality import (
     open_finding,
     open_findings,
 )
+from include.tiering.operations.waiting import Waiting, WaitingGroupDocument, waiting, waiting_document
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic

@@ -36,7 +36,7 @@ from include.tiering.operations.topic_list import (
     LAG_SEGMENTS,
     OUT_OF_SIGHT,
 )
-from include.tiering.operations.waiting_topics import (
+from include.tiering.operations.waiting import (
     TopicBackfill,
     TopicBackfillDocument,
     limit_of,

@@ -30,9 +30,9 @@ from include.tiering.operations.alarms import (
     alarms,
     more_alarms,
 )
-from include.tiering.operations.held_back import Waiting, WaitingGroupDocument, unmeasured, waiting, waiting_document
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
 from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, OUT_OF_SIGHT
+from include.tiering.operations.waiting import Waiting, WaitingGroupDocument, unmeasured, waiting, waiting_document
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
 from include.tiering.runs.contract import BatchProgress, WorkStore

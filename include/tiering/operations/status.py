@@ -14,7 +14,6 @@ from include.tiering.configs.usage_report import (
 )
 from include.tiering.model.segments import Uuid
 from include.tiering.operations.alarms import RULES, AlarmDocument, MoreAlarmsDocument, runbook_entry
-from include.tiering.operations.held_back import WaitingGroupDocument
 from include.tiering.operations.monitoring import Traffic, UnreadableLogDirDocument
 from include.tiering.operations.overview import (
     BatchDocument,
@@ -25,6 +24,7 @@ from include.tiering.operations.overview import (
     overview_document,
     seconds_left,
 )
+from include.tiering.operations.waiting import WaitingGroupDocument
 from include.tiering.presentation import Presentation, Table, count, listed
 from include.tiering.quotas.contract import QuotaKind
 from include.tiering.quotas.topic_quotas import TopicQuotaReport

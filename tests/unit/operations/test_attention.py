@@ -24,10 +24,10 @@ from include.tiering.operations.attention import (
     needs_a_person,
     present_attention,
 )
-from include.tiering.operations.held_back import Waiting
 from include.tiering.operations.overview import overview_document
 from include.tiering.operations.quality import MOST_FAILED
 from include.tiering.operations.status import Activity, present_status
+from include.tiering.operations.waiting import Waiting
 from include.tiering.presentation import as_text
 from include.tiering.runs.approval import PlanQuestion
 from include.tiering.runs.deletion_run import PlannedTopic

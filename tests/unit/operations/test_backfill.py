@@ -17,7 +17,7 @@ from include.tiering.operations.backfill import (
     removable,
 )
 from include.tiering.operations.monitoring import disks
-from include.tiering.operations.waiting_topics import TopicBackfill, of_unknown_size, waiting_topics
+from include.tiering.operations.waiting import TopicBackfill, of_unknown_size, waiting_topics
 from include.tiering.presentation import as_text
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.runs.contract import BatchProgress

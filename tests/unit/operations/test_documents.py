@@ -18,7 +18,6 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
-from include.tiering.operations.held_back import waiting as grouped
 from include.tiering.operations.monitoring import Traffic, UnreadableLogDir
 from include.tiering.operations.overview import Limit, Overview, totals
 from include.tiering.operations.readiness import (
@@ -29,6 +28,7 @@ from include.tiering.operations.readiness import (
     waiting_lines,
 )
 from include.tiering.operations.status import Activity, present_status
+from include.tiering.operations.waiting import waiting as grouped
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records

@@ -16,7 +16,6 @@ from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.metric_series import Above, Series, SeriesKey, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.alarms import ALARM_LABELS, ALARMS_ABOVE, RULES, alarms, more_alarms
-from include.tiering.operations.held_back import waiting, waiting_document
 from include.tiering.operations.overview import (
     GAUGES,
     SUMS,
@@ -26,6 +25,7 @@ from include.tiering.operations.overview import (
 )
 from include.tiering.operations.topic_list import GAUGES as LIST_GAUGES
 from include.tiering.operations.topic_list import AskedPage
+from include.tiering.operations.waiting import waiting, waiting_document
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS
 from include.tiering.segments.sizes_contract import ArchiveSize

@@ -12,7 +12,6 @@ from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.errors import SettingError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
-from include.tiering.operations.held_back import unmeasured
 from include.tiering.operations.topic_list import (
     LAG_BYTES,
     AskedPage,
@@ -23,6 +22,7 @@ from include.tiering.operations.topic_list import (
     topic_page_document,
     topics_table,
 )
+from include.tiering.operations.waiting import unmeasured
 from include.tiering.presentation import as_csv
 from include.tiering.segments.sizes_contract import TopicTotal
 from include.tiering.settings import load_settings

@@ -114,7 +114,7 @@ function pools(found) {
     ["Running batches", (pool) => whole(pool.live_batches.length), "number"],
     ["Slots", slots, "number"],
     ["State", (pool) => (pool.slots === 0 ? element("b", { class: "odd" }, "0 slots: nothing begins") : pool.slots !== null && pool.slots > 0 && pool.live_batches.length >= pool.slots ? "full" : "")],
-    ["Slots read", (pool) => (pool.seen_at_ms === null ? "never" : ago(pool.seen_at_ms, found.as_of_ms)), "number"],
+    ["Slots read", (pool) => (pool.seen_at_ms === null ? "never" : found.as_of_ms - pool.seen_at_ms < 60000 ? "within a minute" : ago(pool.seen_at_ms, found.as_of_ms)), "number"],
   ];
   return panel("Pools", table("Pools", columns, found.pools));
 }

@@ -144,7 +144,7 @@ class QuotaStepDocument(TypedDict):
 
 
 class LimitChangeDocument(TypedDict):
-    """A change of a quota or of the size of a pool, as stored; null is no value, and `unit` null for slots."""
+    """A change of a quota or of the size of a pool, as stored, in `unit`; null is no value."""
 
     changed_at_ms: int
     entity: str

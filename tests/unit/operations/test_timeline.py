@@ -72,6 +72,19 @@ def test_what_is_being_copied_no_longer_waits() -> None:
     ]
 
 
+@pytest.mark.parametrize("state", [2, 3])
+def test_a_copy_that_was_given_up_is_not_listed_beside_what_has_its_offsets(state: int) -> None:
+    given_up = row(10, 19, Verdict.NONE, state)
+    planned = [PlannedSegment(10, 19, 7)]
+    assert kinds(*parts_of([given_up], planned, ())) == [(PartKind.WAITING, 10, 19)]
+    copying = row(10, 19, Verdict.NONE, 0)
+    assert kinds(*parts_of([given_up, copying], planned, ())) == [(PartKind.COPYING, 10, 19)]
+    (alone,) = parts_of([given_up], (), ())
+    assert alone.kind in (PartKind.DELETING, PartKind.EXPIRED)
+    expired = row(0, 9, Verdict.PASSED, state, finished_at_ms=5)
+    assert len(parts_of([expired, row(5, 9)], (), ())) == 2
+
+
 def test_each_state_has_a_look_of_its_own() -> None:
     style = (ROOT / "plugins" / "tiering_airflow" / "web" / "assets" / "page.css").read_text()
     looks = dict(re.findall(r"\.part\.([\w-]+) \{([^}]+)\}", style))

@@ -26,7 +26,7 @@ function details(found, waits) {
   const none = found.topics.length ? null : element("ul", { class: "plain" }, fact("Remote", "nothing was copied yet"), fact("Owner", "nobody yet: the platform takes it with the first copy"), fact("Held back", `${whole(found.never_copied)} ${found.never_copied === 1 ? "partition" : "partitions"}, as of the last plan`), fact("Waits", "not known how much: a size run measures what the platform owns"), element("li", {}, element("b", {}, "Offsets"), ": only the log directories have them: ", element("code", {}, `./tiering doctor ${found.topic}`)));
   const about = panel(found.topic, several, none, found.topics.map((row) => element("ul", { class: "plain" },
     fact("Topic id", row.topic_id), fact("Owner", row.owner),
-    fact("Remote", row.partitions === 0 ? "nothing was copied yet" : `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} ${row.partitions === 1 ? "partition" : "partitions"} of which anything was copied${row.stored_bytes === row.finished_bytes ? "" : `; ${bytes(row.stored_bytes)} are stored and paid for, with what is being deleted`}`),
+    fact("Remote", row.partitions === 0 ? "nothing was copied yet" : `${bytes(row.finished_bytes)} in ${whole(row.segments)} segments of ${whole(row.partitions)} ${row.partitions === 1 ? "partition" : "partitions"} of which a copy has begun${row.stored_bytes === row.finished_bytes ? "" : `; ${bytes(row.stored_bytes)} are stored and paid for, with what is being deleted`}`),
     fact("Waits", row.waiting_bytes === null ? "not known: no size run has read its log" : !row.waiting_segments ? "nothing, as of the last size run" : `${bytes(row.waiting_bytes)} in ${whole(row.waiting_segments)} segments, the newest record of the oldest segment is ${duration(row.waiting_seconds)} old, as of the last size run`),
     fact("Retention", retentionOf(row)),
     row.cost_per_month === null ? null : fact("Storage for a month", `${Number(row.cost_per_month).toFixed(2)} ${found.currency}`))));
@@ -59,7 +59,7 @@ function details(found, waits) {
   const changes = configs.history.length ? table("Changes", [
     ["When", (change) => moment(change.changed_at_ms)], ["Who", (change) => change.author, "name"],
     ["Config", (change) => element("code", {}, change.name), "name"],
-    ["Before", (change) => amount(change.old_value, change.unit), "number"], ["After", (change) => amount(change.new_value, change.unit), "number"],
+    ["Before", (change) => amount(change.old_value, change.unit)], ["After", (change) => amount(change.new_value, change.unit)],
   ], configs.history.slice().reverse()) : element("p", { class: "dim" }, "No config of it was changed yet.");
   return element("div", { class: "panels" }, about, why, wide("Stored bytes of the last 14 days", history(found.hours)),
     timeline(found), wide("Failed segments", failed), wide("Partitions", partitions, more(found.more_partitions)),

@@ -15,7 +15,7 @@ const COLUMNS = [
   ["owner", "Owner", (row) => row.owner],
   ["finished_bytes", "Remote bytes", (row) => bytes(row.finished_bytes), "number"],
   ["segments", "Segments", (row) => whole(row.segments), "number"],
-  ["partitions", "Partitions copied", (row) => whole(row.partitions), "number"],
+  ["partitions", "Partitions begun", (row) => whole(row.partitions), "number"],
   ["waiting_bytes", "Waits", (row) => bytes(row.waiting_bytes), "number"],
   ["waiting_seconds", "Age of oldest segment", (row) => duration(row.waiting_seconds), "number"],
   ["failed_segments", "Failed", (row) => whole(row.failed_segments), "number"],
@@ -96,6 +96,6 @@ export function topics(view) {
     element("h2", {}, "Topics"),
     element("p", { class: "row" }, element("label", { for: "search" }, "Part of the name"), search, csv),
     status, body, pager,
-    element("p", { class: "dim" }, "Bytes, segments and owners are of this moment; topics of which nothing is copied yet are listed, too, and partitions count from their first copied segment on. What waits and what failed is as of the last size run and plan; “–” was never measured. The age of a segment is that of its newest record, and no waiting time. Retention is this platform's, by time and by bytes of a partition."), prices));
+    element("p", { class: "dim" }, "Bytes, segments and owners are of this moment; topics of which nothing is copied yet are listed, too, and partitions count once a copy of them has begun. What waits and what failed is as of the last size run and plan; “–” was never measured. The age of a segment is that of its newest record, and no waiting time. Retention is this platform's, by time and by bytes of a partition."), prices));
   load();
 }

@@ -84,6 +84,22 @@ def test_the_list_of_files_is_complete() -> None:
     assert imported <= set(ASSETS)
 
 
+def test_each_script_imports_what_it_calls_of_the_common_parts() -> None:
+    directory = ROOT / "plugins" / "tiering_airflow" / "web" / "assets"
+    exported = re.findall(r"^export (?:const|(?:async )?function) (\w+)", (directory / "parts.js").read_text(), re.M)
+    assert {"advice", "runbook", "table"} <= set(exported)
+    for path in sorted(directory.glob("*.js")):
+        text = path.read_text()
+        known = {
+            name.split(" as ")[-1].strip()
+            for names in re.findall(r"import \{([^}]*)\}", text)
+            for name in names.split(",")
+        }
+        known |= set(re.findall(r"(?:const|function) (\w+)", text)) | set(re.findall(r"[{,] (\w+)(?= [,}])", text))
+        called = {name for name in exported if re.search(rf"(?<![\w.]){name}\(", text)}
+        assert called <= known, path.name
+
+
 def test_each_entry_of_the_runbook_that_a_report_names_is_served(ask: Ask) -> None:
     entries = {rule.runbook for rule in RULES} | {
         address.partition("#")[2] for address in (APPROVAL_ENTRY, HELD_ENTRY, POOL_ENTRY, HANDOVER_ENTRY)

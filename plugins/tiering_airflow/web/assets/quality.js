@@ -1,6 +1,6 @@
 // What was verified, by age and depth; what failed, with both values; and what audits found.
 import { decisions } from "./decisions.js";
-import { ago, ask, bytes, confirmed, duration, element, framed, moment, panel, table, whole } from "./parts.js";
+import { advice, ago, ask, bytes, confirmed, duration, element, framed, moment, panel, runbook, table, whole } from "./parts.js";
 
 const ROWS = [
   ["passed", "deep", "Passed, every byte was read"],

@@ -126,7 +126,7 @@ def test_each_entry_of_the_runbook_exists() -> None:
     heads = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
     names = {**vars(attention), **vars(quality)}
     entries = [value for name, value in names.items() if name.endswith("_ENTRY")]
-    assert len(entries) == 6
+    assert len(entries) == 7
     assert {entry.partition("#")[2] for entry in entries} <= heads
 
 

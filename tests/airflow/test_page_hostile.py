@@ -40,6 +40,7 @@ READS: Final = {
     "/topic": ("name",),
     "/segments": ("topic", "partition", "topic_id", "before"),
     "/retention": ("topic", "retention_ms", "retention_bytes", "partitions"),
+    "/runbook": ("entry",),
     "/backfill": ("topic", "quota"),
     "/throughput": ("hours",),
 }

@@ -36,6 +36,7 @@ RIGHTS: Final[dict[tuple[str, str], dict[str | None, int]]] = {
     ("GET", "/segments"): SEE,
     ("GET", "/limits"): SEE,
     ("GET", "/retention"): SEE,
+    ("GET", "/runbook"): SEE,
     ("POST", "/pause"): CHANGE,
     ("POST", "/limits"): CHANGE,
     ("POST", "/accept"): CHANGE,

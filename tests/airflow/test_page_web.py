@@ -18,8 +18,10 @@ from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import events
 from include.tiering.errors import MetadataUnavailableError, SettingError
-from plugins.tiering_airflow.web import requests
-from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, TieringPagePlugin
+from include.tiering.operations.alarms import RULES
+from include.tiering.operations.attention import APPROVAL_ENTRY, HANDOVER_ENTRY, HELD_ENTRY, POOL_ENTRY
+from plugins.tiering_airflow.web import page, requests
+from plugins.tiering_airflow.web.page import ASSETS, POLICY, URL_PREFIX, TieringPagePlugin, anchor_of
 from plugins.tiering_airflow.web.requests import KeptApp, Shared
 from tests.airflow.conftest import Ask
 from tests.doubles.airflow_home import Deployment
@@ -36,6 +38,7 @@ READS: Final = (
     "/topics",
     "/topics.csv",
     "/limits",
+    "/runbook",
     *(f"/assets/{name}" for name in ASSETS),
 )
 PAUSE: Final = f"{URL_PREFIX}/pause"
@@ -79,6 +82,42 @@ def test_the_list_of_files_is_complete() -> None:
     assert {path.name for path in directory.iterdir()} == {*ASSETS, "page.html"}
     imported = {name for path in directory.glob("*.js") for name in re.findall(r'from "\./([^"]+)"', path.read_text())}
     assert imported <= set(ASSETS)
+
+
+def test_each_script_imports_what_it_calls_of_the_common_parts() -> None:
+    directory = ROOT / "plugins" / "tiering_airflow" / "web" / "assets"
+    exported = re.findall(r"^export (?:const|(?:async )?function) (\w+)", (directory / "parts.js").read_text(), re.M)
+    assert {"advice", "runbook", "table"} <= set(exported)
+    for path in sorted(directory.glob("*.js")):
+        text = path.read_text()
+        known = {
+            name.split(" as ")[-1].strip()
+            for names in re.findall(r"import \{([^}]*)\}", text)
+            for name in names.split(",")
+        }
+        known |= set(re.findall(r"(?:const|function) (\w+)", text)) | set(re.findall(r"[{,] (\w+)(?= [,}])", text))
+        called = {name for name in exported if re.search(rf"(?<![\w.]){name}\(", text)}
+        assert called <= known, path.name
+
+
+def test_each_entry_of_the_runbook_that_a_report_names_is_served(ask: Ask) -> None:
+    entries = {rule.runbook for rule in RULES} | {
+        address.partition("#")[2] for address in (APPROVAL_ENTRY, HELD_ENTRY, POOL_ENTRY, HANDOVER_ENTRY)
+    }
+    for entry in sorted(entries):
+        served = ask(f"{URL_PREFIX}/runbook?entry={entry}").json()
+        assert anchor_of(served["title"]) == entry
+        assert "**What to do.**" in served["text"] or served["title"].startswith("Alerts of")
+        assert "\n## " not in served["text"]
+    assert "A pool has another size" in ask(f"{URL_PREFIX}/runbook").json()["text"]
+    for odd in ("no-such-entry", "../settings", "%00", "x" * 3_000):
+        assert ask(f"{URL_PREFIX}/runbook?entry={odd}").status_code == 400
+
+
+def test_a_host_without_the_runbook_says_so(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(page, "_RUNBOOK", tmp_path / "runbook.md")
+    answer = ask(f"{URL_PREFIX}/runbook?entry=a-partition-is-held-back")
+    assert (answer.status_code, "is not on this host" in answer.json()["detail"]) == (400, True)
 
 
 def _command(deployed: Deployment, *arguments: str) -> Any:

@@ -64,7 +64,7 @@ RENDERED: Final = """
     };
     const walk = (value, now) => {
       if (typeof value === "number") add(value, now);
-      else if (typeof value === "string") { found.add(value); if (value.trim() && !Number.isNaN(Number(value))) add(Number(value), now); }
+      else if (typeof value === "string") { found.add(value).add(parts.spoken(value)); if (value.trim() && !Number.isNaN(Number(value))) add(Number(value), now); }
       else if (Array.isArray(value)) { add(value.length, now); value.forEach((each) => walk(each, now)); }
       else if (value && typeof value === "object") { for (const [key, each] of Object.entries(value)) { found.add(key); walk(each, now); } }
     };

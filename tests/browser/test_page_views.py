@@ -17,6 +17,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.pools import COPIER_POOL
+from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.model.segments import Depth
 from include.tiering.units import format_utc
 from tests.airflow.test_needs_web import asked_about, failed_and_lost
@@ -248,6 +250,32 @@ def test_late_answers_and_odd_addresses_break_nothing(
         _shows(browser, "is no topic")
         steps.wait(browser, lambda shown: "topic" in shown.find_element(By.ID, "facts").text, "first line")
         assert browser.find_elements(By.TAG_NAME, "img") == []
+
+
+def test_reasons_lead_to_the_topic_and_to_the_runbook_and_only_commands_are_code(
+    empty: Deployment, serve: Serve, browser: webdriver.Chrome
+) -> None:
+    empty.copied("orders")
+    with empty.open() as app:
+        app.adapters.recorder.set(HELD_BACK, 1, "payments", "above-last-stable-offset")
+        app.adapters.stores.pool_mirror.record(COPIER_POOL, 0, seen=None, author="test")
+    page = _opened(browser, serve("tiering_page", "op"))
+    _load(browser, f"{page}#now")
+    _shows(browser, f"The pool {COPIER_POOL} has 0 slots, so nothing of it begins.", "it names the producer")
+    commands = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "main code")]
+    assert "./tiering doctor payments" in commands
+    assert not [text for text in commands if "producer" in text]
+    browser.find_element(By.LINK_TEXT, "payments").click()
+    _shows(browser, "nothing was copied yet", "above the last stable offset", "1 partition, as of the last plan")
+    assert browser.find_elements(By.CSS_SELECTOR, "main .bad") == []
+    _load(browser, f"{page}#needs")
+    _shows(browser, "Nothing begins", "above the last stable offset")
+    browser.find_element(By.PARTIAL_LINK_TEXT, "#a-pool-has-another-size-than-expected").click()
+    _shows(browser, "A pool has another size than expected", "It is over when")
+    _load(browser, f"{page}#limits/topics/orders/retention.ms")
+    steps.wait(browser, lambda shown: shown.find_elements(By.ID, "config"), "form")
+    fields = [browser.find_element(By.ID, name).get_property("value") for name in ("type", "entity", "config")]
+    assert fields == ["topics", "orders", "retention.ms"]
 
 
 def test_no_view_is_wider_than_the_window_and_tables_fold(

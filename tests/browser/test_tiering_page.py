@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from local.secrets_store import READER
@@ -185,16 +186,17 @@ def test_the_quota_is_halved_and_the_chart_follows(browser: webdriver.Chrome, sa
     _view(browser, "now")
     steps.wait(browser, lambda page: 1.4 < _rate(page) < 2.5, "half of the rate")
     _wait_for_a_minute_of_the_quota(browser, parts=2)
-    _sees(browser, "total copy quota now: 2.0 KiB/s", "changes of limits")
-    steps.element(browser, "main details summary").click()
-    _sees(browser, f"admin (page Tiering): brokers, {QUOTA}: 4096 → 2048")
+    _sees(browser, "total copy quota now: 2.0 KiB/s", "changes of limits, the newest first")
+    halved = "4.0 KiB/s (4096 bytes a second) → 2.0 KiB/s (2048 bytes a second)"
+    _sees(browser, f"admin (page Tiering): brokers default, {QUOTA}: {halved}")
 
     _quota(said, "20MiB")
     _sees(browser, "Nothing is running")
     totals = json.loads(steps.app(said, "status", "--json"))["totals"]
     assert totals["topics"] > 5
     shown = f"{totals['finished_bytes'] / 2**20:.1f} MiB remote"
-    _sees(browser, f"{totals['topics']} topics", shown, "100 % safe", "nothing paused", css="#facts")
+    safe = "100 % of the remote bytes are safe"
+    _sees(browser, f"{totals['topics']} topics", shown, safe, "nothing paused", css="#facts")
 
     _view(browser, "topics")
     steps.element(browser, "#search").send_keys("ORD")
@@ -202,8 +204,10 @@ def test_the_quota_is_halved_and_the_chart_follows(browser: webdriver.Chrome, sa
     steps.element(browser, "main td a").click()
     _sees(browser, "Topic id", "By leader epoch", "retention.ms", "./tiering doctor orders")
     browser.execute_script("history.back()")
-    _sees(browser, "Topics 1 to 1 of 1.")
-    steps.element(browser, "#search").clear()
+    _sees(browser, "Topics 1 to 1 of 1.", "Only those with “ORD” in their name.", "Show all topics")
+    _view(browser, "now")
+    _view(browser, "topics")
+    assert steps.element(browser, "#search").get_property("value") == ""
     steps.element(browser, "#search").send_keys("nothing has this name")
     _sees(browser, "No topic has this in its name.")
 
@@ -277,12 +281,16 @@ def test_a_backfill_is_started_a_retention_previewed_and_set_and_an_approval_ans
     steps.element(browser, "main a[href^='#retention/']").click()
     _sees(browser, "Another retention of orders", "These are the present values.")
     steps.element(browser, "#retention_bytes").send_keys("4KiB")
-    _sees(browser, "at present unlimited", "Log start offset", "Saved a month")
+    _sees(browser, "at present of any size", "4.0 KiB of each partition", "Log start offset", "Saved a month")
     assert json.loads(steps.app(said, "retention", "orders", "--json"))["present"]["retention_bytes"] is None
     shown = json.loads(steps.app(said, "retention", "orders", "--retention-bytes", "4KiB", "--json"))
     _sees(browser, f"{shown['horizons'][0]['bytes'] / 1024:.1f} KiB")
     _picture(browser, "retention")
-    words = "Set retention.bytes of orders to 4.0 KiB"
+    words = "Set retention.bytes of orders to 4.0 KiB of each partition"
+    steps.button(browser, "main", f"{words}…").click()
+    _sees(browser, "what is deleted cannot be brought back", shown["approval"])
+    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert browser.switch_to.active_element.text == f"{words}…"
     steps.button(browser, "main", f"{words}…").click()
     steps.button(browser, "main", words).click()
     _sees(browser, "1 config changed", "These are the present values.")
@@ -298,7 +306,7 @@ def test_a_backfill_is_started_a_retention_previewed_and_set_and_an_approval_ans
 
     steps.wait(browser, waits, "approval")
     _view(browser, "needs")
-    _sees(browser, "Delete ", "orders", "retention.bytes for ever → 4.0 KiB", "admin")
+    _sees(browser, "Delete ", "orders", "retention.bytes of any size → 4.0 KiB of each partition", "admin")
     _picture(browser, "needs")
     steps.button(browser, "main", "Approve…").click()
     headline = json.loads(_attention(said))["approvals"][0]["headline"]

@@ -297,7 +297,7 @@ _QUOTAS: Final = (
     _limit(
         TOTAL_FETCH_QUOTA,
         EntityType.BROKERS,
-        "Limits all remote reads of the segments of all brokers together, except small objects and proofs (ADR 17).",
+        "Limits all remote reads of the segments of all brokers together, except small objects and proofs.",
         (QuotaKind.FETCH, QuotaLevel.TOTAL),
         on_named=False,
     ),

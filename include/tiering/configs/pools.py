@@ -176,6 +176,11 @@ class PoolsStatus:
     pools: tuple[PoolStatus, ...]
     unavailable: str | None = None
 
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """Names of the pools with 0 slots: nothing of them begins."""
+        return tuple(pool.spec.name for pool in self.pools if pool.slots == 0)
+
 
 def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
     """Store the current sizes of Airflow's pools, and return their usage.

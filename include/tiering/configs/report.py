@@ -71,9 +71,10 @@ class ConfigDocument(EntityMembers):
 
 
 class ConfigChangeDocument(EntityMembers):
-    """A recorded change; null is no value."""
+    """A recorded change; null is no value, or no unit."""
 
     name: str
+    unit: str | None
     old_value: Any
     new_value: Any
     author: str
@@ -423,6 +424,7 @@ def _change_document(change: ConfigChange) -> ConfigChangeDocument:
     return {
         **_entity_document(change.entity),
         "name": change.name,
+        "unit": known[0].unit if known else None,
         "old_value": value(change.old_value),
         "new_value": value(change.new_value),
         "author": change.author,

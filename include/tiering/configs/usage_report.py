@@ -98,9 +98,8 @@ def present_pools(status: PoolsStatus) -> Presentation:
     """Present pools. The result is `ok` even if Airflow could not be read, because batches use the mirror."""
     live = sum(len(pool.live_batches) for pool in status.pools)
     summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
-    paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
-    if paused:
-        summary += f"; paused by a size of 0: {', '.join(paused)}"
+    if status.stopped:
+        summary += f"; 0 slots, so nothing of it begins: {', '.join(status.stopped)}"
     if status.unavailable is not None:
         summary += f"; Airflow was not read, sizes are the last known: {status.unavailable}"
     return Presentation(

@@ -25,6 +25,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PriceTable, estimate_cost
 from include.tiering.presentation import PartitionLabels, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_limits import DeletionLimits
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.units import format_bytes, format_duration
@@ -79,6 +80,7 @@ class RetentionPreview:
         partitions: the partitions that were decided about, by topic id and number.
         more_partitions: how many partitions of the topic were left out.
         horizons: the sums over these partitions, the next run first.
+        limits: up to which the next run may delete without an approval.
         unknowns: values that are not known, so that less is deleted.
         waiting: partitions that the next run would leave as they are, or delete less of, and why.
     """
@@ -90,8 +92,41 @@ class RetentionPreview:
     partitions: tuple[PreviewedPartition, ...]
     more_partitions: int
     horizons: tuple[Horizon, ...]
+    limits: DeletionLimits
     unknowns: tuple[Unknown, ...] = ()
     waiting: tuple[WaitingPartition, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Which part of the FINISHED bytes of these partitions the next run would delete, 0 to 1."""
+        remote_bytes = sum(each.remote_bytes for each in self.partitions)
+        return self.horizons[0].asked.size_bytes / remote_bytes if remote_bytes else 0.0
+
+    @property
+    def needs_approval(self) -> bool | None:
+        """Whether the next run would wait for an approval because of these deletions; None if partitions were left out.
+
+        What other topics lose, and what was deleted within 24 hours, counts in addition: it may need one even so.
+        """
+        is_above = self.horizons[0].asked.size_bytes > self.limits.min_bytes and self.share > self.limits.max_share
+        return None if self.more_partitions else is_above
+
+    @property
+    def approval_sentence(self) -> str:
+        """Say whether the next run would wait for an approval, with the numbers."""
+        deleted, limits = self.horizons[0].asked, self.limits
+        allowed = f"{limits.max_share:.1%} of a topic, or {format_bytes(limits.min_bytes)}, within 24 hours"
+        if self.needs_approval is None:
+            return f"Without an approval a run may delete {allowed}; partitions are left out, so it is not known here."
+        if not deleted.segments:
+            return "The next run deletes nothing of it, which needs no approval."
+        amount = f"{format_bytes(deleted.size_bytes)} are {self.share:.1%} of it"
+        if self.needs_approval:
+            return f"The next run would wait for an approval: {amount}, and without one a run may delete {allowed}."
+        return (
+            f"The next run needs no approval for this alone: {amount}, and it may delete {allowed}. What was deleted"
+            " within 24 hours, and other topics, count in addition."
+        )
 
 
 def retention_asked(topic: str, present: TopicRetention, changes: Mapping[str, str | None]) -> TopicRetention:
@@ -151,6 +186,7 @@ def previewed(
     now_ms: int,
     partitions: Sequence[TopicIdPartition],
     more_partitions: int,
+    limits: DeletionLimits,
 ) -> RetentionPreview:
     """Return what the retention `asked` would delete of these partitions of a topic.
 
@@ -161,6 +197,7 @@ def previewed(
         now_ms: the database's time.
         partitions: the partitions of the topic to decide about.
         more_partitions: how many partitions of the topic were left out.
+        limits: up to which a run may delete without an approval.
     """
     present = planner.retentions.get(topic, TopicRetention())
     reading = replace(
@@ -189,6 +226,7 @@ def previewed(
         ),
         more_partitions,
         tuple(Horizon(in_ms, _amount(before), _amount(after)) for in_ms, (before, after) in by_horizon.items()),
+        limits,
         now.unknowns,
         now.waiting,
     )
@@ -242,11 +280,20 @@ class PreviewedPartitionDocument(PartitionLabels):
 
 
 class RetentionPreviewDocument(TypedDict):
-    """What another retention of a topic would delete; nothing was set or deleted."""
+    """What another retention of a topic would delete; nothing was set or deleted.
+
+    `gib_month` is the price of `saved_per_month`, storage alone, as an exact decimal. `share` is the part of the remote
+    bytes of these partitions that the next run would delete. `needs_approval` says whether that run would wait for an
+    approval because of it, null if partitions are left out; `approval` says it in words, with the limits.
+    """
 
     topic: str
     as_of_ms: int
     currency: str | None
+    gib_month: str | None
+    share: float
+    needs_approval: bool | None
+    approval: str
     present: RetentionDocument
     asked: RetentionDocument
     horizons: list[HorizonDocument]
@@ -263,6 +310,10 @@ def preview_document(preview: RetentionPreview, prices: PriceTable) -> Retention
         "topic": preview.topic,
         "as_of_ms": preview.as_of_ms,
         "currency": None if cost is None or cost.storage_per_month is None else cost.currency,
+        "gib_month": None if prices.gib_month is None else f"{prices.gib_month:f}",
+        "share": preview.share,
+        "needs_approval": preview.needs_approval,
+        "approval": preview.approval_sentence,
         "present": _retention(preview.present),
         "asked": _retention(preview.asked),
         "horizons": [_horizon(horizon, prices) for horizon in preview.horizons],
@@ -314,6 +365,7 @@ def present_preview(preview: RetentionPreview, prices: PriceTable) -> Presentati
         f"the next run would delete {count(now.segments, 'segment')} ({format_bytes(now.size_bytes)}) of"
         f" {preview.topic}; nothing was set or deleted"
     )
+    summary += "; it would wait for an approval" if preview.needs_approval else ""
     if preview.more_partitions:
         summary += f"; {count(preview.more_partitions, 'partition')} left out"
     return Presentation(lambda: preview_document(preview, prices), lambda: _tables(preview, prices), summary)

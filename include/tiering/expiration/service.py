@@ -178,6 +178,7 @@ class ExpirationService:
             now_ms=now_ms,
             partitions=partitions,
             more_partitions=len(wanted) - len(partitions),
+            limits=deletion_limits(self._configs.settings()),
         )
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:

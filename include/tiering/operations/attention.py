@@ -1,4 +1,4 @@
-"""What waits for a person: approvals, failed segments, findings of audits, held partitions and stalled handovers.
+"""What waits for a person: pools without slots, approvals, failed segments, findings, held partitions and handovers.
 
 One `Attention` feeds `./tiering attention` and the page *Tiering*. Each part names the entry of docs/runbook.md that
 says what to do. Held partitions, and the number of findings by kind, are as of the run that published them; the rest is
@@ -18,11 +18,12 @@ from include.tiering.configs.config_store import (
     ConfigChange,
     ConfigStore,
 )
+from include.tiering.configs.pools import POOLS, PoolMirror
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries
 from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.alarms import runbook_entry
-from include.tiering.operations.overview import Waiting, WaitingGroupDocument, waiting, waiting_document
 from include.tiering.operations.quality import (
     FINDINGS,
     MOST_FAILED,
@@ -32,6 +33,7 @@ from include.tiering.operations.quality import (
     open_finding,
     open_findings,
 )
+from include.tiering.operations.waiting import Waiting, WaitingGroupDocument, waiting, waiting_document
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
@@ -46,6 +48,7 @@ _ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
 
 APPROVAL_ENTRY: Final = runbook_entry("expiration-waits-for-an-approval")
 HELD_ENTRY: Final = runbook_entry("a-partition-is-held-back")
+POOL_ENTRY: Final = runbook_entry("a-pool-has-another-size-than-expected")
 HANDOVER_ENTRY: Final = runbook_entry("a-handover-stands-still")
 
 
@@ -76,6 +79,7 @@ class Attention:
         more_findings: how many more there are, as of the last audit.
         held: why partitions wait that no later run takes without a decision or a correction.
         handovers: handovers without progress.
+        stopped_pools: names of pools with 0 slots: nothing of them begins until somebody gives them some.
     """
 
     as_of_ms: int
@@ -85,11 +89,12 @@ class Attention:
     more_findings: int = 0
     held: tuple[Waiting, ...] = ()
     handovers: tuple[ForgottenHandover, ...] = ()
+    stopped_pools: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """How many things wait; a reason counts once, however many partitions wait for it."""
-        parts = (self.approvals, self.failed, self.findings, self.held, self.handovers)
+        parts = (self.approvals, self.failed, self.findings, self.held, self.handovers, self.stopped_pools)
         return sum(map(len, parts)) + self.more_findings
 
 
@@ -105,6 +110,7 @@ class AttentionService:
         failed_copies: FailedCopies,
         audits: AuditStore,
         handovers: HandoverStore,
+        mirror: PoolMirror,
         series: Callable[[], MetricSeries],
         clock: Clock,
     ) -> None:
@@ -114,6 +120,7 @@ class AttentionService:
         self._failed_copies = failed_copies
         self._audits = audits
         self._handovers = handovers
+        self._mirror = mirror
         self._series = series
         self._clock = clock
 
@@ -121,6 +128,7 @@ class AttentionService:
         """Return what waits. Raises MetadataUnavailableError."""
         now_ms, gauges = self._clock.now_ms(), self._series().latest((HELD_BACK.name, FINDINGS))
         findings, more_findings = open_findings(self._audits, gauges)
+        seen = self._mirror.seen()
         return Attention(
             now_ms,
             self._approvals(now_ms),
@@ -129,6 +137,7 @@ class AttentionService:
             more_findings,
             tuple(group for group in waiting(gauges.get(HELD_BACK.name, ())) if needs_a_person(group)),
             tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
+            tuple(spec.name for spec in POOLS if spec.name in seen and seen[spec.name].slots == 0),
         )
 
     def _approvals(self, now_ms: int) -> tuple[OpenApproval, ...]:
@@ -154,8 +163,12 @@ class AttentionService:
 
 
 def needs_a_person(group: Waiting) -> bool:
-    """Return whether no later run takes these partitions by itself; an unknown reason counts as one that needs help."""
-    return group.reason is None or not group.reason.retriable
+    """Return whether no later run takes these partitions by itself; an unknown reason counts as one that needs help.
+
+    An open transaction may end by itself, but one whose producer is gone lasts until a person ends it.
+    """
+    is_open = group.reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET
+    return group.reason is None or is_open or not group.reason.retriable
 
 
 def last_cuts(changes: Sequence[ConfigChange]) -> dict[str, tuple[ConfigChange, ...]]:
@@ -233,6 +246,14 @@ class StalledHandoverDocument(TypedDict):
     runbook: str
 
 
+class StoppedPoolDocument(TypedDict):
+    """A pool with 0 slots."""
+
+    pool: str
+    message: str
+    runbook: str
+
+
 class AttentionDocument(TypedDict):
     """What waits for a person; `total` counts a reason once, however many partitions wait for it."""
 
@@ -245,6 +266,7 @@ class AttentionDocument(TypedDict):
     more_findings: int
     held: list[HeldPartitionsDocument]
     handovers: list[StalledHandoverDocument]
+    stopped_pools: list[StoppedPoolDocument]
 
 
 def attention_document(attention: Attention) -> AttentionDocument:
@@ -259,6 +281,10 @@ def attention_document(attention: Attention) -> AttentionDocument:
         "more_findings": attention.more_findings,
         "held": [{**waiting_document(group), "runbook": HELD_ENTRY} for group in attention.held],
         "handovers": list(map(_stalled, attention.handovers)),
+        "stopped_pools": [
+            {"pool": pool, "message": f"The pool {pool} has 0 slots, so nothing of it begins.", "runbook": POOL_ENTRY}
+            for pool in attention.stopped_pools
+        ],
     }
 
 
@@ -354,8 +380,10 @@ def _tables(found: AttentionDocument) -> tuple[Table, ...]:
         (str(group["partitions"]), group["reason_message"] or "", ", ".join(group["topics"]), group["advice"])
         for group in found["held"]
     ]
+    pools = [(each["pool"], each["message"], each["runbook"]) for each in found["stopped_pools"]]
     handovers = [(each["topic"], each["step"], each["message"], each["runbook"]) for each in found["handovers"]]
     tables = (
+        Table("pools without slots", ("pool", "what", "runbook"), tuple(pools)),
         Table(
             "approvals in Airflow",
             ("question", "asked in", "topic", "partitions>", "segments>", "bytes>", "age of the data", "cut by"),

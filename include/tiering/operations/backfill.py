@@ -6,16 +6,17 @@ the least that a copy takes, because a quota of a broker, the store, the disks o
 While the copiers' pool has no slots nothing is copied at all, which the numbers of slots say.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
+from include.tiering.configs.config_catalogue import NARROW_COPY_QUOTA, TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools import COPIER_POOL, PoolMirror
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
-from include.tiering.database.metric_series import MetricSeries, Series, TopicValues
+from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
@@ -29,44 +30,32 @@ from include.tiering.operations.monitoring import (
     newest_minute,
     total_of,
 )
-from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, by_topic
+from include.tiering.operations.topic_list import (
+    LAG_BYTES,
+    LAG_SECONDS,
+    LAG_SEGMENTS,
+    OUT_OF_SIGHT,
+)
+from include.tiering.operations.waiting import (
+    TopicBackfill,
+    TopicBackfillDocument,
+    limit_of,
+    of_unknown_size,
+    topic_backfill_document,
+    waiting_topics,
+)
 from include.tiering.presentation import Presentation, Table, count
-from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.metrics import GRANTED_BYTES
-from include.tiering.runs.contract import ALL_TOPICS, WorkStore
+from include.tiering.runs.contract import WorkStore
 from include.tiering.telemetry.metrics import MINUTE_MS
 from include.tiering.units import format_bytes, format_duration
 
 MOST_TOPICS: Final = 500
 _DUPLICATES: Final = "tiering_duplicate_bytes"
 _BESIDE: Final = (LAG_SEGMENTS, LAG_SECONDS)
-_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, FREE)
+_GAUGES: Final = (HELD_BACK.name, _DUPLICATES, FREE, OUT_OF_SIGHT)
 _TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicBackfill:
-    """What waits of a topic, as of the size run at `as_of_ms`.
-
-    Attributes:
-        topic: its name.
-        size_bytes: of the segments that wait.
-        segments: how many wait.
-        seconds: for how long the oldest has waited.
-        as_of_ms: when the numbers were recorded.
-        quota: bytes a second of the topic's own copy quota; None without one.
-        is_paused: whether the topic, or all topics, are paused.
-        held_back: codes of the reasons for which the last plan held back partitions of it.
-    """
-
-    topic: str
-    size_bytes: int
-    segments: int
-    seconds: float
-    as_of_ms: int
-    quota: int | None = None
-    is_paused: bool = False
-    held_back: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +75,7 @@ class Backfill:
             could delete then. None if no size run has compared the tiers.
         disks: of the log directories, by broker and path.
         copier_slots: last known size of the copiers' pool, negative if it has no limit; None if it was never seen.
+        unmeasured: by topic, partitions of which it is not known how much waits, and which `topics` therefore lack.
     """
 
     as_of_ms: int
@@ -99,6 +89,7 @@ class Backfill:
     removable_bytes: int | None = None
     disks: tuple[DiskOfLogDir, ...] = ()
     copier_slots: int | None = None
+    unmeasured: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -111,6 +102,11 @@ class Backfill:
     def seconds_at(self, quota: int | None) -> float | None:
         """Return the least time at this total quota; None if no quota applies."""
         return max((seconds for seconds, _, _ in self._times_at(quota)), default=None)
+
+    @property
+    def rate_seconds(self) -> float | None:
+        """The time at the rate of the newest whole minute; None if nothing was sent, or if no copy begins."""
+        return self.size_bytes / self.rate if self.rate > 0 and self.copier_slots != 0 else None
 
     @property
     def narrowest(self) -> tuple[str | None, int] | None:
@@ -159,7 +155,8 @@ class BackfillService:
         waits, gauges, paused = series.by_topic(LAG_BYTES, _BESIDE), series.latest(_GAUGES), self._work.paused_topics()
         minutes = series.minutes((GRANTED_BYTES.name,), since_minute=newest)
         in_force = quotas_in_force(self._configs.snapshot())
-        found = waiting_topics(waits, gauges.get(HELD_BACK.name, ()), in_force, paused)
+        held_back = gauges.get(HELD_BACK.name, ())
+        found = waiting_topics(waits, held_back, in_force, paused, self._work.running_batches())
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
             raise SettingError("nothing of these topics waits, as of the last size run that read the log directories")
@@ -168,12 +165,12 @@ class BackfillService:
         return Backfill(
             now_ms,
             chosen,
-            _limit(present),
-            _limit(quota),
+            limit_of(present),
+            limit_of(quota),
             quota is not None,
             total_of(minutes, GRANTED_BYTES, newest, 1, QuotaKind.COPY) / 60,
             any(
-                scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.BROKER and _limit(limit) is not None
+                scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.BROKER and limit_of(limit) is not None
                 for scope, limit in in_force.bytes_per_second.items()
             ),
             estimate_cost(size_bytes, segments, self._prices),
@@ -183,50 +180,12 @@ class BackfillService:
                 series.minutes((FREE,), since_minute=now_ms // MINUTE_MS - COMPARED_MINUTES),
             ),
             None if copiers is None else copiers.slots,
+            {
+                topic: partitions
+                for topic, partitions in of_unknown_size(waits, held_back, gauges.get(OUT_OF_SIGHT, ())).items()
+                if not topics or matches(topic, topics)
+            },
         )
-
-
-def waiting_topics(
-    waits: Collection[TopicValues],
-    held_back: Sequence[Series],
-    quotas: QuotasInForce,
-    paused: Collection[str],
-) -> tuple[TopicBackfill, ...]:
-    """Return the topics of which something waits, those with most bytes first.
-
-    Args:
-        waits: the bytes of each topic that wait, beside them its lags in segments and in seconds.
-        held_back: series of partitions that the last plan held back.
-        quotas: the quotas in force.
-        paused: the paused topics; `*` for all.
-    """
-    reasons = {
-        topic: tuple(sorted(each.key.label("reason") for each in series))
-        for topic, series in by_topic(held_back).items()
-    }
-    default, are_paused = _limit(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC))), ALL_TOPICS in paused
-    own = {
-        scope.name: _limit(quota)
-        for scope, quota in quotas.bytes_per_second.items()
-        if scope.kind is QuotaKind.COPY and scope.level is QuotaLevel.TOPIC
-    }
-    found = []
-    for lag in waits:
-        (segments, seconds), topic = lag.others, lag.topic
-        if size_bytes := round(lag.value):
-            found.append(
-                TopicBackfill(
-                    topic,
-                    size_bytes,
-                    round(segments or 0.0),
-                    seconds or 0.0,
-                    lag.updated_at_ms,
-                    own.get(topic, default),
-                    are_paused or topic in paused,
-                    reasons.get(topic, ()),
-                )
-            )
-    return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
 
 
 def removable(topics: Collection[TopicBackfill], duplicates: Sequence[Series]) -> int | None:
@@ -244,21 +203,11 @@ def removable(topics: Collection[TopicBackfill], duplicates: Sequence[Series]) -
     return remote + sum(topic.size_bytes for topic in topics)
 
 
-def _limit(quota: int | None) -> int | None:
-    return None if quota is None or quota in (0, UNLIMITED) else quota
-
-
-class TopicBackfillDocument(TypedDict):
-    """What waits of a topic; `quota` is its own, in bytes a second, null without one."""
+class UnmeasuredDocument(TypedDict):
+    """Partitions of a topic of which it is not known how much waits; the sums of a backfill lack them."""
 
     topic: str
-    bytes: int
-    segments: int
-    seconds: float
-    as_of_ms: int
-    quota: int | None
-    is_paused: bool
-    held_back: list[str]
+    partitions: int
 
 
 class BackfillRequestsDocument(TypedDict):
@@ -278,9 +227,13 @@ class BackfillCostDocument(TypedDict):
 
 
 class NarrowestQuotaDocument(TypedDict):
-    """The quota in force that decides how long a copy takes; `topic` is null for the total quota."""
+    """The quota in force that decides how long a copy takes; `topic` is null for the total quota.
+
+    `config` is the name of the config that changes it: of the topic, or of brokers by default.
+    """
 
     topic: str | None
+    config: str
     bytes_per_second: int
 
 
@@ -292,7 +245,8 @@ class BackfillDocument(TypedDict):
     nothing limits it, or nothing was sent. `removable_bytes` are local bytes that are remote, too, once all of it is
     copied, null if no size run has compared the tiers: a copy frees nothing by itself, brokers delete by their
     retention, and after a handover by their local retention. `narrowest` is the quota behind `seconds`; with 0
-    `copier_slots` nothing is copied at all, -1 is no limit, null is not known.
+    `copier_slots` nothing is copied at all, and `rate_seconds` is null; -1 is no limit, null is not known. What is
+    being copied counts as not copied, as in the last size run. `unmeasured` are partitions that the sums lack.
     """
 
     as_of_ms: int
@@ -300,6 +254,7 @@ class BackfillDocument(TypedDict):
     segments: int
     topics: list[TopicBackfillDocument]
     more_topics: int
+    unmeasured: list[UnmeasuredDocument]
     requests: BackfillRequestsDocument
     cost: BackfillCostDocument | None
     quota: int | None
@@ -323,8 +278,12 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         "as_of_ms": backfill.as_of_ms,
         "bytes": backfill.size_bytes,
         "segments": backfill.segments,
-        "topics": list(map(_topic, backfill.topics[:MOST_TOPICS])),
+        "topics": [topic_backfill_document(topic, backfill.copier_slots) for topic in backfill.topics[:MOST_TOPICS]],
         "more_topics": max(0, len(backfill.topics) - MOST_TOPICS),
+        "unmeasured": [
+            {"topic": topic, "partitions": partitions}
+            for topic, partitions in list(backfill.unmeasured.items())[:MOST_TOPICS]
+        ],
         "requests": {"put": objects, "get": objects},
         "cost": None
         if cost is None
@@ -336,29 +295,22 @@ def backfill_document(backfill: Backfill) -> BackfillDocument:
         },
         "quota": backfill.quota,
         "seconds": backfill.seconds_at(backfill.quota),
-        "narrowest": None if narrowest is None else {"topic": narrowest[0], "bytes_per_second": narrowest[1]},
+        "narrowest": None
+        if narrowest is None
+        else {
+            "topic": narrowest[0],
+            "config": TOTAL_COPY_QUOTA if narrowest[0] is None else NARROW_COPY_QUOTA,
+            "bytes_per_second": narrowest[1],
+        },
         "copier_slots": backfill.copier_slots,
         "is_asked": backfill.is_asked,
         "asked_quota": backfill.asked_quota,
         "asked_seconds": backfill.seconds_at(backfill.asked_quota) if backfill.is_asked else None,
         "rate": backfill.rate,
-        "rate_seconds": backfill.size_bytes / backfill.rate if backfill.rate > 0 else None,
+        "rate_seconds": backfill.rate_seconds,
         "has_broker_quotas": backfill.has_broker_quotas,
         "removable_bytes": backfill.removable_bytes,
         "disks": list(map(disk_document, backfill.disks)),
-    }
-
-
-def _topic(topic: TopicBackfill) -> TopicBackfillDocument:
-    return {
-        "topic": topic.topic,
-        "bytes": topic.size_bytes,
-        "segments": topic.segments,
-        "seconds": topic.seconds,
-        "as_of_ms": topic.as_of_ms,
-        "quota": topic.quota,
-        "is_paused": topic.is_paused,
-        "held_back": list(topic.held_back),
     }
 
 
@@ -372,6 +324,8 @@ def present_backfill(backfill: Backfill) -> Presentation:
         f"{count(backfill.segments, 'segment')} ({format_bytes(backfill.size_bytes)}) of"
         f" {count(len(backfill.topics), 'topic')} wait: {least}"
     )
+    if backfill.unmeasured:
+        summary += f"; of {count(sum(backfill.unmeasured.values()), 'partition')} it is not known how much waits"
     if backfill.is_asked:
         asked = backfill.seconds_at(backfill.asked_quota)
         summary += f"; {'no quota limits it' if asked is None else format_duration(asked)} at the quota asked about"
@@ -386,11 +340,11 @@ def _tables(backfill: Backfill) -> tuple[Table, ...]:
             str(topic.segments),
             format_duration(topic.seconds),
             "" if topic.quota is None else f"{format_bytes(topic.quota)}/s",
-            ", ".join([*(["paused"] if topic.is_paused else []), *topic.held_back]),
+            "; ".join(topic.waits_for(backfill.copier_slots)),
         )
         for topic in backfill.topics
     )
-    columns = ("topic", "bytes>", "segments>", "oldest waits>", "own quota>", "waits for")
+    columns = ("topic", "bytes>", "segments>", "age of oldest>", "own quota>", "waits for")
     of_disks = tuple(
         (
             disk.broker,

@@ -317,7 +317,7 @@ def reason_of(code: str) -> HeldBack | IneligibleReason | None:
 def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:
     """Return what to do about partitions of a topic that wait for this reason, without evidence about one of them."""
     if reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
-        return f"./tiering doctor {topic} names the producer, and how to end its transaction"
+        return f"./tiering doctor {topic}: it names the producer, and how to end its transaction"
     return _advice(reason) if isinstance(reason, IneligibleReason) else f"./tiering doctor {topic}"
 
 

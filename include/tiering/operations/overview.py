@@ -5,7 +5,8 @@ moment. What only a run can find out, such as lags and verdicts, is as of the ru
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
@@ -14,10 +15,9 @@ from include.tiering.configs.pools import POOLS, PoolMirror, PoolsStatus, PoolSt
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.usage_report import PoolDocument, pools_document
 from include.tiering.copying.metrics import HELD_BACK
-from include.tiering.copying.plan import HeldBack
+from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
-from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.reasons import ReasonMembers
+from include.tiering.model.sizes import PriceTable
 from include.tiering.operations import monitoring
 from include.tiering.operations.alarms import (
     ALARM_LABELS,
@@ -30,9 +30,9 @@ from include.tiering.operations.alarms import (
     alarms,
     more_alarms,
 )
-from include.tiering.operations.doctor import advice_about, reason_of
 from include.tiering.operations.monitoring import Minutes, newest_minute, total_of
-from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS
+from include.tiering.operations.topic_list import LAG_BYTES, LAG_SECONDS, LAG_SEGMENTS, OUT_OF_SIGHT
+from include.tiering.operations.waiting import Waiting, WaitingGroupDocument, unmeasured, waiting, waiting_document
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.metrics import DELETE_CALLS, GRANTED_BYTES, THROTTLED_SECONDS
 from include.tiering.runs.contract import BatchProgress, WorkStore
@@ -42,13 +42,12 @@ _VERDICT_BYTES: Final = "tiering_verdict_bytes"
 _FINDINGS: Final = "tiering_audit_findings"
 _FAILED: Final = "tiering_failed_segments"
 _COST: Final = "tiering_storage_cost_per_month"
-SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
+SUMS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, OUT_OF_SIGHT, _FAILED)
 """Names of the metrics with a series for each topic, of which an overview needs sums."""
 GAUGES: Final = (_VERDICT_BYTES, _FINDINGS, _COST, HELD_BACK.name, monitoring.UNREADABLE)
 """Names of the metrics of which an overview needs each series. Those of other use cases are named by their text."""
 _RATES_FROM: Final = (GRANTED_BYTES.name, THROTTLED_SECONDS.name, DELETE_CALLS.name)
 _IN_USE: Final = 0.9
-_MOST_TOPICS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,9 @@ class ArchiveTotals:
     """The whole archive in a few numbers.
 
     `safe_bytes` are the FINISHED bytes whose verdict is PASSED, of the `judged_bytes` that the last count found. The
-    bytes, segments and seconds that wait are those of the last size run with log dirs.
+    bytes, segments and seconds that wait are those of the last size run with log dirs; the seconds are the age of the
+    oldest segment that waits, by its newest record. They lack `unmeasured_partitions`, of which no run knows the bytes.
+    `gib_month` is the price that `cost` is of, which is storage alone.
     """
 
     topics: int
@@ -79,6 +80,8 @@ class ArchiveTotals:
     failed_segments: AsOfRun
     findings: AsOfRun
     cost: tuple[str, float] | None = None
+    unmeasured_partitions: int = 0
+    gib_month: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +96,6 @@ class Limit:
     per_second: int
     rate: float | None
     limits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Partitions that the last plan held back for one reason; `topics` are some of theirs, the most affected first."""
-
-    reason: HeldBack | IneligibleReason | None
-    code: str
-    partitions: int
-    topics: tuple[str, ...]
-    more_topics: int
-    as_of_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +127,11 @@ class Overview:
     unreadable: Sequence[monitoring.UnreadableLogDir] = ()
 
     @property
+    def stopped_pools(self) -> tuple[str, ...]:
+        """Names of the pools with 0 slots: nothing of them begins."""
+        return self.pools.stopped
+
+    @property
     def alarms_in_all(self) -> int:
         """For how many subjects a rule holds."""
         return len(self.alarms) + sum(self.more_alarms.values())
@@ -155,8 +151,10 @@ class OverviewService:
         mirror: PoolMirror,
         configs: ConfigStore,
         series: Callable[[], MetricSeries],
+        prices: PriceTable,
         clock: Clock,
     ) -> None:
+        self._prices = prices
         self._sizes = sizes
         self._work = work
         self._mirror = mirror
@@ -174,6 +172,7 @@ class OverviewService:
             metric: value for metric, value in ALARMS_ABOVE.items() if metric in sums and sums[metric].highest > value
         }
         above = series.above(raised, labels=ALARM_LABELS, at_most=MOST_OF_RULE)
+        held_back = gauges.get(HELD_BACK.name, ())
         batches, seen = self._work.running_batches(), self._mirror.seen()
         pools = PoolsStatus(
             tuple(
@@ -188,16 +187,29 @@ class OverviewService:
         )
         return Overview(
             now_ms,
-            totals(self._sizes.archive_size(), sums, gauges),
+            replace(
+                totals(self._sizes.archive_size(), sums, gauges),
+                unmeasured_partitions=self._unmeasured(series, sums, held_back),
+                gib_month=self._prices.gib_month,
+            ),
             self._work.paused_topics(),
             pools,
             batches,
             limits(quotas_in_force(self._configs.snapshot()), minutes, newest),
-            waiting(gauges.get(HELD_BACK.name, ())),
+            waiting(held_back),
             alarms({metric: found.series for metric, found in above.items()}, now_ms),
             more_alarms(above),
             monitoring.unreadable(gauges.get(monitoring.UNREADABLE, ())),
         )
+
+    @staticmethod
+    def _unmeasured(series: MetricSeries, sums: Mapping[str, SeriesSum], held_back: Sequence[Series]) -> int:
+        """Return of how many partitions nobody knows what waits."""
+        names = {each.key.label(TOPIC_LABEL) for each in held_back}
+        lags = series.latest((LAG_BYTES,), labels=[{TOPIC_LABEL: name} for name in names]) if names else {}
+        measured = {each.key.label(TOPIC_LABEL) for each in lags.get(LAG_BYTES, ())}
+        unseen = sums.get(OUT_OF_SIGHT)
+        return (0 if unseen is None else round(unseen.total)) + sum(unmeasured(held_back, measured).values())
 
 
 def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
@@ -273,28 +285,6 @@ def _rate(scope: Scope, minutes: Minutes, newest: int) -> float | None:
     return by_topic.get(scope.name, 0.0) if scope.name else max(by_topic.values(), default=0.0)
 
 
-def waiting(held_back: Sequence[Series]) -> tuple[Waiting, ...]:
-    """Group the series of `HELD_BACK` by reason."""
-    by_code: dict[str, list[tuple[str, Series]]] = {}
-    for series in held_back:
-        labels = dict(series.key.labels)
-        by_code.setdefault(labels["reason"], []).append((labels["topic"], series))
-    groups = [_group(code, found) for code, found in by_code.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.partitions, group.code)))
-
-
-def _group(code: str, found: Sequence[tuple[str, Series]]) -> Waiting:
-    ordered = sorted(found, key=lambda item: (-item[1].value, item[0]))
-    return Waiting(
-        reason_of(code),
-        code,
-        round(sum(series.value for _, series in found)),
-        tuple(topic for topic, _ in ordered[:_MOST_TOPICS]),
-        max(0, len(ordered) - _MOST_TOPICS),
-        min(series.updated_at_ms for _, series in found),
-    )
-
-
 class AsOfRunDocument(TypedDict):
     """A number as of the run that found it; both members are null if no run ever did."""
 
@@ -303,17 +293,23 @@ class AsOfRunDocument(TypedDict):
 
 
 class CostPerMonthDocument(TypedDict):
-    """The estimated price of storing everything for a month."""
+    """The estimated price of storing everything for a month, without requests, at `gib_month` for a GiB and month.
+
+    `gib_month` is the present price, an exact decimal as text; the amount is as of the last size run.
+    """
 
     currency: str
     amount: float
+    gib_month: str | None
 
 
 class TotalsDocument(TypedDict):
-    """The whole archive.
+    """The whole archive; `topics` are those with FINISHED segments.
 
     `judged_bytes` are the FINISHED bytes at the last count of verdicts, `safe_bytes` those of them that passed. What
-    waits is as of the last size run that read the log directories.
+    waits is as of the last size run that read the log directories; `waiting_seconds` is the age of the oldest segment
+    that waits, by its newest record, and no waiting time. Of `unmeasured_partitions` it is not known how much waits:
+    they are in no readable log directory, or nothing of their topic was copied yet and the last plan held them back.
     """
 
     topics: int
@@ -325,6 +321,7 @@ class TotalsDocument(TypedDict):
     waiting_bytes: AsOfRunDocument
     waiting_segments: AsOfRunDocument
     waiting_seconds: AsOfRunDocument
+    unmeasured_partitions: int
     failed_segments: AsOfRunDocument
     findings: AsOfRunDocument
     cost_per_month: CostPerMonthDocument | None
@@ -365,22 +362,16 @@ class QuotaLimitDocument(TypedDict):
     limits: bool
 
 
-class WaitingGroupDocument(ReasonMembers):
-    """Partitions that the last plan of all topics held back for one reason, and what to do about it."""
-
-    partitions: int
-    topics: list[str]
-    more_topics: int
-    advice: str
-    as_of_ms: int
-
-
 class OverviewDocument(TypedDict):
-    """The present state; `paused_topics` has `*` if all are paused."""
+    """The present state; `paused_topics` has `*` if all are paused.
+
+    `stopped_pools` are the pools with 0 slots, of which nothing begins, whatever is paused.
+    """
 
     as_of_ms: int
     totals: TotalsDocument
     paused_topics: list[str]
+    stopped_pools: list[str]
     batches: list[BatchDocument]
     pools: list[PoolDocument]
     limits: list[QuotaLimitDocument]
@@ -396,6 +387,7 @@ def overview_document(overview: Overview) -> OverviewDocument:
         "as_of_ms": overview.as_of_ms,
         "totals": _totals_document(overview.totals),
         "paused_topics": sorted(overview.paused_topics),
+        "stopped_pools": list(overview.stopped_pools),
         "batches": [_batch_document(report) for report in overview.batches],
         "pools": pools_document(overview.pools)["pools"],
         "limits": [_limit_document(limit) for limit in overview.limits],
@@ -424,9 +416,16 @@ def _totals_document(found: ArchiveTotals) -> TotalsDocument:
         "waiting_bytes": _measured(found.waiting_bytes),
         "waiting_segments": _measured(found.waiting_segments),
         "waiting_seconds": _measured(found.waiting_seconds),
+        "unmeasured_partitions": found.unmeasured_partitions,
         "failed_segments": _measured(found.failed_segments),
         "findings": _measured(found.findings),
-        "cost_per_month": None if found.cost is None else {"currency": found.cost[0], "amount": found.cost[1]},
+        "cost_per_month": None
+        if found.cost is None
+        else {
+            "currency": found.cost[0],
+            "amount": found.cost[1],
+            "gib_month": None if found.gib_month is None else f"{found.gib_month:f}",
+        },
     }
 
 
@@ -461,18 +460,4 @@ def _limit_document(limit: Limit) -> QuotaLimitDocument:
         "per_second": limit.per_second,
         "rate": None if limit.rate is None else round(limit.rate, 3),
         "limits": limit.limits,
-    }
-
-
-def waiting_document(group: Waiting) -> WaitingGroupDocument:
-    """Return the JSON of partitions that wait for one reason."""
-    reason = group.reason
-    return {
-        "reason": group.code,
-        "reason_message": group.code if reason is None else reason.message,
-        "partitions": group.partitions,
-        "topics": list(group.topics),
-        "more_topics": group.more_topics,
-        "advice": "" if reason is None else advice_about(reason, group.topics[0]),
-        "as_of_ms": group.as_of_ms,
     }

@@ -156,6 +156,7 @@ class OperationsService:
             mirror=stores.pool_mirror,
             configs=stores.configs,
             series=self._series,
+            prices=self._settings.prices.table(),
             clock=self._clock,
         )
 
@@ -175,6 +176,7 @@ class OperationsService:
             failed_copies=stores.failed_copies,
             audits=stores.audits,
             handovers=stores.handovers,
+            mirror=stores.pool_mirror,
             series=self._series,
             clock=self._clock,
         )

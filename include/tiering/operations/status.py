@@ -21,10 +21,10 @@ from include.tiering.operations.overview import (
     Overview,
     QuotaLimitDocument,
     TotalsDocument,
-    WaitingGroupDocument,
     overview_document,
     seconds_left,
 )
+from include.tiering.operations.waiting import WaitingGroupDocument
 from include.tiering.presentation import Presentation, Table, count, listed
 from include.tiering.quotas.contract import QuotaKind
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
@@ -91,6 +91,7 @@ class StatusDocument(TypedDict):
     as_of_ms: NotRequired[int]
     totals: NotRequired[TotalsDocument]
     paused_topics: NotRequired[list[str]]
+    stopped_pools: NotRequired[list[str]]
     pools: NotRequired[list[PoolDocument]]
     batches: NotRequired[list[BatchDocument]]
     limits: NotRequired[list[QuotaLimitDocument]]
@@ -110,6 +111,8 @@ def present_status(settings: TieringSettings, activity: Activity | None, unavail
     else:
         running, alarms = len(activity.overview.batches), activity.overview.alarms_in_all
         summary = f"{paused_words(activity.overview.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
+        stopped = activity.overview.stopped_pools
+        summary += f"; 0 slots, so nothing of it begins: {', '.join(stopped)}" if stopped else ""
         summary += f"; {count(alarms, 'alarm')}" if alarms else ""
     return Presentation(
         lambda: _document(settings, activity, unavailable),

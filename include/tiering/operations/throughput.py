@@ -19,7 +19,7 @@ from include.tiering.telemetry.metrics import MINUTE_MS, Metric
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_HOURS: Final = 14 * 24
-_LIMITS: Final = frozenset(config.name for config in all_configs() if config.quota is not None or config.pool)
+_LIMITS: Final = {config.name: config.unit for config in all_configs() if config.quota is not None or config.pool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,12 @@ class QuotaStepDocument(TypedDict):
 
 
 class LimitChangeDocument(TypedDict):
-    """A change of a quota or of the size of a pool, as stored; null is no value."""
+    """A change of a quota or of the size of a pool, as stored, in `unit`; null is no value."""
 
     changed_at_ms: int
     entity: str
     name: str
+    unit: str | None
     old_value: str | None
     new_value: str | None
     author: str
@@ -195,6 +196,7 @@ def throughput_document(throughput: Throughput) -> ThroughputDocument:
                 "changed_at_ms": change.changed_at_ms,
                 "entity": str(change.entity),
                 "name": change.name,
+                "unit": _LIMITS[change.name],
                 "old_value": change.old_value,
                 "new_value": change.new_value,
                 "author": change.author,

@@ -50,6 +50,7 @@ _OF_VERDICT: Final = {
     Verdict.FAILED: PartKind.FAILED,
     Verdict.EXPIRED: PartKind.VERDICT_EXPIRED,
 }
+_DELETED: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _OF_STATE: Final = {
     RemoteLogSegmentState.COPY_SEGMENT_STARTED: PartKind.COPYING,
     RemoteLogSegmentState.DELETE_SEGMENT_STARTED: PartKind.DELETING,
@@ -157,9 +158,21 @@ def parts_of(
 
     Args:
         rows: segments in any state and order.
-        waiting: what waits for a copy, by ascending offset.
+        waiting: what waits for a copy, by ascending offset. What of it is being copied is no longer waiting: a plan
+            has it until the run ends.
         skipped: decisions about the partition.
     """
+    copying = [row for row in rows if row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+    local_only = [
+        segment
+        for segment in waiting
+        if not any(_overlap(row, OffsetRange(segment.base_offset, segment.end_offset)) for row in copying)
+    ]
+    known = [row for row in rows if not _is_aborted(row)]
+    taken = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in known]
+    taken += [OffsetRange(segment.base_offset, segment.end_offset) for segment in local_only]
+    # A copy that was given up was never remote: it is shown only while nothing else has its offsets.
+    known += [row for row in rows if _is_aborted(row) and not any(_overlap(row, other) for other in taken)]
     remote = [
         TimelinePart(
             _kind(row),
@@ -167,11 +180,11 @@ def parts_of(
             row.metadata.segment_size_bytes,
             row,
         )
-        for row in rows
+        for row in known
     ]
     local = [
         TimelinePart(PartKind.WAITING, OffsetRange(segment.base_offset, segment.end_offset), segment.size_bytes)
-        for segment in waiting
+        for segment in local_only
     ]
     ordered = sorted([*remote, *local], key=lambda part: part.offsets)
     parts: list[TimelinePart] = []
@@ -182,6 +195,15 @@ def parts_of(
         parts.append(part)
         next_offset = max(next_offset or 0, part.offsets.last + 1)
     return tuple(parts)
+
+
+def _is_aborted(row: SegmentRow) -> bool:
+    """Return whether the copy was deleted, or is being deleted, before it was FINISHED."""
+    return row.finished_at_ms is None and row.metadata.state in _DELETED
+
+
+def _overlap(row: SegmentRow, other: OffsetRange) -> bool:
+    return row.metadata.start_offset <= other.last and other.first <= row.metadata.end_offset
 
 
 def _kind(row: SegmentRow) -> PartKind:

@@ -1,7 +1,7 @@
 """One topic for the page *Tiering*: its partitions by leader epoch, history, failed segments, configs and events."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from include.tiering.clock import Clock
@@ -46,7 +46,11 @@ class HourOfTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """The topics of one name, of which usually only one exists, with what is known of them."""
+    """The topics of one name, of which usually only one exists, with what is known of them.
+
+    If nothing was copied yet, and no plan could take the topic for the platform's, there is none: then `never_copied`
+    are the partitions that the last plan held back, by code of the reason.
+    """
 
     topic: str
     listed: tuple[ListedTopic, ...]
@@ -55,6 +59,12 @@ class TopicDetails:
     failed: tuple[FailedCopy, ...]
     configs: Description
     events: tuple[Event, ...]
+    never_copied: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> Collection[str]:
+        """Codes of the reasons for which the last plan held back partitions of it."""
+        return self.listed[0].held_back if self.listed else sorted(self.never_copied)
 
 
 class TopicDetailsService:
@@ -85,13 +95,14 @@ class TopicDetailsService:
         """Return what is known of a topic.
 
         Raises:
-            SettingError: no run has met a topic with this name that is to be copied.
+            SettingError: no run has met a topic with this name.
             MetadataUnavailableError: the database cannot be read.
         """
         if not is_legal_topic_name(topic):
             raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
         entity, values = ConfigEntity(EntityType.TOPICS, topic), self._configs.snapshot().values
         listed = tuple(self._topics.named(topic, values))
+        never_copied = {} if listed else self._topics.never_copied(topic)
         newest = self._clock.now_ms() // MINUTE_MS
         minutes = self._series().minutes(
             (_STORED, LAG_BYTES), since_minute=newest - KEPT_HOURS * _HOUR_MINUTES, labels={"topic": topic}
@@ -106,6 +117,7 @@ class TopicDetailsService:
                 describe(entity, values, self._settings), tuple(self._configs.history(entity, newest=LATEST_CHANGES))
             ),
             tuple(self._events.newest(MOST_EVENTS, topic=topic)),
+            never_copied,
         )
 
 
@@ -147,12 +159,16 @@ class HourOfTopicDocument(TypedDict):
 
 
 class TopicDetailsDocument(TypedDict):
-    """A topic; `more_partitions` and `more_failed` are how many are left out. `events` are the last about it."""
+    """A topic; `more_partitions` and `more_failed` are how many are left out. `events` are the last about it.
+
+    `never_copied` counts the held back partitions of a topic of which nothing was copied yet; then `topics` is empty.
+    """
 
     topic: str
     currency: str | None
     topics: list[ListedTopicDocument]
     held_back: list[WaitReasonDocument]
+    never_copied: int
     partitions: list[PartitionOfTopicDocument]
     more_partitions: int
     hours: list[HourOfTopicDocument]
@@ -170,7 +186,8 @@ def topic_details_document(details: TopicDetails, currency: str | None) -> Topic
         "topic": details.topic,
         "currency": currency,
         "topics": [listed_document(listed) for listed in details.listed],
-        "held_back": [wait_reason_document(code, details.topic) for code in details.listed[0].held_back],
+        "held_back": [wait_reason_document(code, details.topic) for code in details.held_back],
+        "never_copied": sum(details.never_copied.values()),
         "partitions": [_partition(states) for states in details.partitions[:MOST_PARTITIONS]],
         "more_partitions": max(0, len(details.partitions) - MOST_PARTITIONS),
         "hours": [

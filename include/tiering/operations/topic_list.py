@@ -27,6 +27,7 @@ MOST_ROWS: Final = 500
 LAG_BYTES: Final = "RemoteCopyLagBytes"
 LAG_SEGMENTS: Final = "RemoteCopyLagSegments"
 LAG_SECONDS: Final = "tiering_remote_copy_lag_seconds"
+OUT_OF_SIGHT: Final = "tiering_remote_copy_out_of_sight_partitions"
 _FAILED: Final = "tiering_failed_segments"
 _OF_TOPICS: Final = (LAG_BYTES, LAG_SEGMENTS, LAG_SECONDS, _FAILED)
 GAUGES: Final = (*_OF_TOPICS, HELD_BACK.name)
@@ -59,6 +60,7 @@ class TopicPage:
     found: int
     offset: int
     currency: str | None = None
+    gib_month: Decimal | None = None
     never_copied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Codes of why the last plan held back topics that were asked for and of which nothing was copied yet, by name."""
 
@@ -148,25 +150,30 @@ class TopicListService:
         waits = by_topic(held_back)
         never = sorted(name for name in waits.keys() - set(every.values()) if asked.search.lower() in name.lower())
         never_copied = {name: _codes(waits[name]) for name in never[:MOST_ROWS]}
-        return TopicPage(tuple(topics), found, asked.offset, self.currency, never_copied)
+        return TopicPage(tuple(topics), found, asked.offset, self.currency, self._prices.gib_month, never_copied)
 
     def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
         """Return the topics with this name, with retentions from these dynamic configs. Three statements.
 
+        There is none before the platform has taken the topic for its own: see `never_copied`.
+
         Raises:
-            SettingError: no run has met a topic with this name that is to be copied.
             MetadataUnavailableError: the database cannot be read.
         """
         found = self._sizes.topic_totals((topic,))
-        if not found:
-            raise SettingError(f"nothing of a topic {topic} was copied yet: {self._why_not(topic)}")
-        return self._with_gauges(found, self._held_back(), values)
+        return self._with_gauges(found, self._held_back(), values) if found else ()
 
-    def _why_not(self, topic: str) -> str:
-        codes = _codes(by_topic(self._held_back()).get(topic, ()))
-        reasons = [wait_reason_document(code, topic) for code in codes]
-        why = [f"{found['reason_message']}. What to do: {found['advice']}" for found in reasons]
-        return "; ".join(why) or f"./tiering doctor {topic} says why"
+    def never_copied(self, topic: str) -> Mapping[str, int]:
+        """Return why the last plan held back a topic of which nothing was copied yet: partitions by code of the reason.
+
+        Raises:
+            SettingError: the last plan of all configured topics has not met this topic.
+            MetadataUnavailableError: the database cannot be read.
+        """
+        found = by_topic(self._held_back()).get(topic, ())
+        if not found:
+            raise SettingError(f"nothing of a topic {topic} was copied yet: ./tiering doctor {topic} says why")
+        return {series.key.label("reason"): round(series.value) for series in found}
 
     def _by_sizes(self, asked: AskedPage) -> tuple[int, Sequence[TopicTotal]]:
         """Return how many topics are found, and those of the page: the sizes of all topics are compared."""
@@ -313,11 +320,15 @@ class NeverCopiedDocument(TypedDict):
 
 
 class TopicPageDocument(TypedDict):
-    """A page of topics, of `found` in all; `never_copied` are held back topics with no segment of them, 500 at most."""
+    """A page of topics, of `found` in all; `never_copied` are held back topics with no segment of them, 500 at most.
+
+    Costs are of storage alone, at `gib_month` for a GiB and month, an exact decimal as text.
+    """
 
     found: int
     offset: int
     currency: str | None
+    gib_month: str | None
     topics: list[ListedTopicDocument]
     never_copied: list[NeverCopiedDocument]
 
@@ -328,6 +339,7 @@ def topic_page_document(page: TopicPage) -> TopicPageDocument:
         "found": page.found,
         "offset": page.offset,
         "currency": page.currency,
+        "gib_month": None if page.gib_month is None else f"{page.gib_month:f}",
         "topics": [listed_document(listed) for listed in page.topics],
         "never_copied": [
             {"topic": name, "held_back": [wait_reason_document(code, name) for code in codes]}

@@ -12,6 +12,7 @@
     GET  /tiering/page/backfill         what `./tiering backfill --json` has: topic (repeated), quota
     GET  /tiering/page/attention        what `./tiering attention --json` has, and what the user may do about it
     GET  /tiering/page/quality          what `./tiering quality --json` has, and what the user may do about it
+    GET  /tiering/page/runbook          an entry of docs/runbook.md: entry, its anchor; empty: the list of entries
     GET  /tiering/page/retention        what `./tiering retention --json` has: topic, retention_ms, retention_bytes
     POST /tiering/page/pause            JSON: {"topic": name or null for all, "paused": true or false}
     POST /tiering/page/limits           JSON: {"entity_type": ..., "entity_name": ..., "name": ..., "value": ...}
@@ -71,10 +72,12 @@ ASSETS: Final = {
     "decisions.js": "text/javascript",
     "backfill.js": "text/javascript",
     "retention.js": "text/javascript",
+    "runbook.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "icon-dark.svg": "image/svg+xml",
 }
 _DIRECTORY: Final = Path(__file__).parent / "assets"
+_RUNBOOK: Final = Path(__file__).parents[3] / "docs" / "runbook.md"
 _ASSET_HEADERS: Final = {**answer_headers("private, max-age=300"), "Content-Security-Policy": "default-src 'none'"}
 _NOW_SECONDS: Final = 1.0
 _THROUGHPUT_SECONDS: Final = 10.0
@@ -115,6 +118,10 @@ def _add_files(router: "APIRouter") -> None:
     def page() -> Response:
         headers = {**HEADERS, "Content-Security-Policy": POLICY}
         return FileResponse(_DIRECTORY / "page.html", headers=headers, media_type="text/html")
+
+    @router.get("/runbook")
+    def runbook(entry: str = "") -> Response:
+        return answer(lambda: _runbook(entry))
 
     @router.get("/assets/{name}")
     def asset(name: str) -> Response:
@@ -207,6 +214,36 @@ def _add_pause(router: "APIRouter", present: Shared) -> None:
             return refusal(HTTPStatus.BAD_REQUEST, detail)
         author = f"{user.get_name()} (page Tiering)"
         return await run_in_threadpool(answer, lambda: present.changed(lambda: _pause(*wanted, author)))
+
+
+def _runbook(anchor: str) -> dict[str, str]:
+    """Return an entry of the runbook, or without an anchor its beginning with the list of entries.
+
+    Raises:
+        SettingError: the runbook has no such entry, or is not on this host.
+    """
+    from include.tiering.errors import SettingError
+
+    try:
+        lines = _RUNBOOK.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SettingError(f"{_RUNBOOK} is not on this host: read docs/runbook.md elsewhere") from error
+    heads = [number for number, line in enumerate(lines) if line.startswith("#")]
+    for at, start in enumerate(heads):
+        level, _, title = lines[start].partition(" ")
+        if anchor_of(title) != anchor and (anchor or level != "#"):
+            continue
+        # A part of an entry is shown with the parts below it; the beginning of the runbook up to the first entry.
+        ends = (end for end in heads[at + 1 :] if len(lines[end].partition(" ")[0]) <= max(2, len(level)))
+        skipped = 1 if level == "#" else 0
+        end = next((end for number, end in enumerate(ends) if number == skipped), len(lines))
+        return {"title": title, "text": "\n".join(lines[start + 1 : end]).strip()}
+    raise SettingError("docs/runbook.md has no such entry")
+
+
+def anchor_of(title: str) -> str:
+    """Return the anchor of a heading, as Markdown viewers make it."""
+    return "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_").replace(" ", "-")
 
 
 def _now(app: "App") -> Any:

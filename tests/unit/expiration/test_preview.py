@@ -1,5 +1,6 @@
 """The preview of a retention: it is what a run deletes afterwards, it changes nothing, and it reads little."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import event
 
-from include.tiering.configs.config_store import TopicRetention
+from include.tiering.configs.config_store import ALL_BROKERS, TopicRetention
 from include.tiering.errors import SettingError
 from include.tiering.expiration.preview import (
     HORIZONS_MS,
@@ -19,6 +20,7 @@ from include.tiering.expiration.preview import (
     retention_asked,
 )
 from include.tiering.model.sizes import PriceTable
+from include.tiering.runs.deletion_limits import DeletionLimits
 from include.tiering.units import GIB
 from tests.doubles.archive import ORDERS, Archive
 
@@ -115,13 +117,43 @@ def test_the_document_has_the_money_of_the_difference(unchanged: Archive) -> Non
     for horizon in document["horizons"]:
         saved = Decimal("0.02") * (horizon["bytes"] - horizon["present_bytes"]) / GIB
         assert Decimal(horizon["saved_per_month"] or "") == saved > 0
-    assert document["currency"] == "EUR"
+    assert (document["currency"], document["gib_month"]) == ("EUR", "0.02")
     without = preview_document(shown, PriceTable("EUR"))
     assert (without["currency"], without["horizons"][0]["saved_per_month"]) == (None, None)
     remote = {
         str(partition): sum(s.segment_size_bytes for s in found) for partition, found in unchanged.remote().items()
     }
     assert {f"{one['topic']}-{one['partition']}": one["remote_bytes"] for one in document["partitions"]} == remote
+
+
+@pytest.mark.parametrize(
+    ("limits", "needs_approval"),
+    [(DeletionLimits(0.05, 0), True), (DeletionLimits(1.0, 0), False), (DeletionLimits(0.05, GIB), False)],
+)
+def test_the_preview_says_whether_the_next_run_would_wait_for_an_approval(
+    unchanged: Archive, limits: DeletionLimits, needs_approval: bool
+) -> None:
+    shown = replace(preview(unchanged, retention_ms="1d"), limits=limits)
+    document = preview_document(shown, PRICES)
+    assert document["needs_approval"] is needs_approval
+    assert f"{shown.share:.1%} of it" in document["approval"]
+    assert document["share"] == shown.horizons[0].asked.size_bytes / sum(one.remote_bytes for one in shown.partitions)
+    left_out = replace(preview(unchanged, retention_ms="1d", at_most=1), limits=limits)
+    assert left_out.needs_approval is None
+    nothing = replace(preview(unchanged), limits=limits)
+    assert (nothing.needs_approval, "deletes nothing" in nothing.approval_sentence) == (False, True)
+
+
+def test_the_limits_of_a_preview_are_those_of_a_run(archive: Archive) -> None:
+    assert preview(archive, retention_ms="1d").needs_approval is False
+    with archive.open() as app:
+        app.configs.alter(ALL_BROKERS, {"tiering.expiration.min.bytes": "0"}, author="olga")
+    shown = preview(archive, retention_ms="1d")
+    archive.set(retention_ms="1d")
+    with archive.open() as app:
+        app.expiration.plan("run")
+        report = app.expiration.apply_limits("run", dry_run=True)
+    assert shown.needs_approval is report.needs_approval is True
 
 
 def test_nothing_is_stored_and_the_statements_of_a_partition_are_few(unchanged: Archive) -> None:

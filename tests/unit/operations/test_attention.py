@@ -1,6 +1,7 @@
 """What waits for a person: who cut a retention, what is left out, and what the table says."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.record import FindingState, RecordedFinding
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, EntityType
+from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.copying.plan import HeldBack
 from include.tiering.handover.contract import Handover, LocalRetention, forgotten_handovers
 from include.tiering.handover.rules import HandoverState, HandoverStep
@@ -22,12 +24,15 @@ from include.tiering.operations.attention import (
     needs_a_person,
     present_attention,
 )
-from include.tiering.operations.overview import Waiting
+from include.tiering.operations.overview import overview_document
 from include.tiering.operations.quality import MOST_FAILED
+from include.tiering.operations.status import Activity, present_status
+from include.tiering.operations.waiting import Waiting
 from include.tiering.presentation import as_text
 from include.tiering.runs.approval import PlanQuestion
 from include.tiering.runs.deletion_run import PlannedTopic
 from include.tiering.segments.failed_copies import FailedCopy
+from tests.doubles.archive import Archive
 from tests.doubles.segments import partition_of, segment_of
 
 NOW_MS: Final = 1_700_000_000_000
@@ -73,6 +78,7 @@ def group(reason: HeldBack | IneligibleReason | None) -> Waiting:
 
 def test_what_a_later_run_takes_by_itself_needs_nobody() -> None:
     assert [needs_a_person(group(reason)) for reason in (HeldBack.HOLE, HeldBack.LOST, None)] == [True] * 3
+    assert needs_a_person(group(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)), "its producer may be gone"
     assert not any(needs_a_person(group(reason)) for reason in (HeldBack.BYTE_LIMIT, HeldBack.PAST_RETENTION))
 
 
@@ -104,6 +110,31 @@ def test_a_long_list_says_how_much_is_left_out() -> None:
     assert "for ever to 5" in text
     assert not present_attention(found).ok
     assert present_attention(Attention(NOW_MS)).ok
+
+
+def test_a_pool_without_slots_needs_a_person() -> None:
+    found = Attention(NOW_MS, stopped_pools=("remote_log_copier",))
+    document = attention_document(found)
+    (pool,) = document["stopped_pools"]
+    assert (document["total"], pool["pool"]) == (1, "remote_log_copier")
+    assert pool["runbook"].endswith("#a-pool-has-another-size-than-expected")
+    assert "remote_log_copier has 0 slots" in as_text(present_attention(found))
+    assert not present_attention(found).ok
+
+
+def test_the_size_of_a_pool_is_the_last_known_one(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    with archive.open() as app:
+        mirror = app.adapters.stores.pool_mirror
+        mirror.record(COPIER_POOL, 2, seen=None, author="olga")
+        assert app.operations.attention.now().stopped_pools == app.operations.overview.now().stopped_pools == ()
+        mirror.record(COPIER_POOL, 0, seen=2, author="olga")
+        assert app.operations.attention.now().stopped_pools == (COPIER_POOL,)
+        overview = app.operations.overview.now()
+    assert overview_document(overview)["stopped_pools"] == [COPIER_POOL]
+    summary = present_status(app.settings, Activity(overview)).summary
+    assert "nothing is paused" in summary
+    assert "0 slots, so nothing of it begins: remote_log_copier" in summary
 
 
 def test_a_handover_that_stands_still_says_so() -> None:

@@ -6,22 +6,24 @@ from typing import Final
 
 import pytest
 
+from include.tiering.configs.config_catalogue import NARROW_COPY_QUOTA, TOTAL_COPY_QUOTA
 from include.tiering.database.metric_series import Series, SeriesKey, TopicValues
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, PriceTable, estimate_cost
 from include.tiering.operations.backfill import (
     MOST_TOPICS,
     Backfill,
-    TopicBackfill,
     backfill_document,
     present_backfill,
     removable,
-    waiting_topics,
 )
 from include.tiering.operations.monitoring import disks
+from include.tiering.operations.waiting import TopicBackfill, of_unknown_size, waiting_topics
 from include.tiering.presentation import as_text
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.runs.contract import BatchProgress
 from include.tiering.units import GIB
 
+NARROW: Final = {"config": NARROW_COPY_QUOTA, "bytes_per_second": 10}
 NOW_MS: Final = 1_700_000_000_000
 
 
@@ -78,7 +80,60 @@ def test_a_pool_without_slots_is_named_before_the_time_at_the_quotas() -> None:
         "nothing is copied while the pool remote_log_copier has 0 slots, then 1m 30s at least at the present quotas"
     )
     document = backfill_document(stopped)
-    assert (document["copier_slots"], document["narrowest"]) == (0, {"topic": "a", "bytes_per_second": 10})
+    assert (document["copier_slots"], document["narrowest"]) == (0, {**NARROW, "topic": "a"})
+    total = backfill_document(of_topics(TopicBackfill("a", 900, 1, 0, NOW_MS), quota=9))["narrowest"]
+    assert total == {"topic": None, "config": TOTAL_COPY_QUOTA, "bytes_per_second": 9}
+
+
+def test_what_a_topic_waits_for_is_what_stops_it_first() -> None:
+    plain = TopicBackfill("a", 900, 1, 0, NOW_MS)
+    assert plain.waits_for(2) == ("a run of tiering_copy",)
+    narrow = replace(plain, quota=6144)
+    assert narrow.waits_for(None) == ("a run of tiering_copy, at most 6.0 KiB/s by its own quota",)
+    running = replace(narrow, is_copied=True)
+    assert running.waits_for(2) == ("the copy that runs now, at most 6.0 KiB/s by its own quota",)
+    held = replace(running, held_back=("hole", "of-a-later-version"), is_paused=True)
+    stopped, paused, hole, unknown, running_now = held.waits_for(0)
+    assert "remote_log_copier, which has 0" in stopped
+    assert (paused, unknown) == ("the end of its pause", "of-a-later-version")
+    assert "hole must be recorded" in hole
+    assert running_now.startswith("the copy that runs now")
+
+
+def test_topics_of_running_copies_are_known_by_their_batches() -> None:
+    waits = [TopicValues(name, 5.0, (1.0, 1.0), NOW_MS) for name in ("orders", "pay-2", "trimmed")]
+    batches = [
+        BatchProgress("r", "r.0", "remote_log_copier", "h", 1, "pay-2-0 and 3 more", 0, 9, 0.0, False),
+        BatchProgress("x", "x.0", "remote_log_expiration", "h", 1, "orders-0", 0, 9, 0.0, False),
+        BatchProgress("c", "c.0", None, "h", 1, "trimmed-0", 0, 9, 0.0, False),
+    ]
+    found = waiting_topics(waits, (), QuotasInForce(1, {}), (), batches)
+    assert {topic.topic: topic.is_copied for topic in found} == {"orders": False, "pay-2": True, "trimmed": False}
+
+
+def test_partitions_of_which_nobody_knows_what_waits_are_named() -> None:
+    waits = [TopicValues("clicks", 5.0, (1.0, 1.0), NOW_MS)]
+    held_back = [
+        series("tiering_copy_held_back_partitions", 1, topic="payments", reason="above-last-stable-offset"),
+        series("tiering_copy_held_back_partitions", 2, topic="clicks", reason="no-leader-replica"),
+    ]
+    unseen = [
+        series("tiering_remote_copy_out_of_sight_partitions", value, topic=topic)
+        for topic, value in (("clicks", 2), ("orders", 0))
+    ]
+    unmeasured = of_unknown_size(waits, held_back, unseen)
+    assert unmeasured == {"clicks": 2, "payments": 1}
+    found = replace(of_topics(TopicBackfill("clicks", 5, 1, 0, NOW_MS)), unmeasured=unmeasured)
+    assert backfill_document(found)["unmeasured"] == [
+        {"topic": "clicks", "partitions": 2},
+        {"topic": "payments", "partitions": 1},
+    ]
+    assert "of 3 partitions it is not known how much waits" in present_backfill(found).summary
+
+
+def test_without_slots_no_rate_says_how_long_it_takes() -> None:
+    found = of_topics(TopicBackfill("a", 900, 1, 0, NOW_MS), rate=90)
+    assert (found.rate_seconds, replace(found, copier_slots=0).rate_seconds) == (10, None)
 
 
 def test_the_document_has_requests_money_and_times() -> None:

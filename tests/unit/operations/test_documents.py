@@ -20,7 +20,6 @@ from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
 from include.tiering.operations.monitoring import Traffic, UnreadableLogDir
 from include.tiering.operations.overview import Limit, Overview, totals
-from include.tiering.operations.overview import waiting as grouped
 from include.tiering.operations.readiness import (
     NotReady,
     PartitionReadiness,
@@ -29,6 +28,7 @@ from include.tiering.operations.readiness import (
     waiting_lines,
 )
 from include.tiering.operations.status import Activity, present_status
+from include.tiering.operations.waiting import waiting as grouped
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
@@ -597,7 +597,9 @@ def test_pools() -> None:
 
 def test_a_pool_of_size_0_is_a_pause() -> None:
     status = PoolsStatus((PoolStatus(POOLS[0], PoolUsage(0, 0, 0, 0, 0), None),))
-    assert present_pools(status).summary == "1 pool, 0 live batches; paused by a size of 0: remote_log_copier"
+    assert (
+        present_pools(status).summary == "1 pool, 0 live batches; 0 slots, so nothing of it begins: remote_log_copier"
+    )
 
 
 def test_status() -> None:
@@ -664,10 +666,12 @@ def test_status() -> None:
         **dict.fromkeys(("topics", "segments", "finished_bytes", "stored_bytes"), 0),
         **dict.fromkeys(("judged_bytes", "safe_bytes", "waiting_bytes", "waiting_segments"), unknown),
         **dict.fromkeys(("waiting_seconds", "failed_segments", "findings"), unknown),
+        "unmeasured_partitions": 0,
         "cost_per_month": None,
     }
     assert document == {
         "as_of_ms": 1_800_000,
+        "stopped_pools": [],
         "limits": [
             {"kind": "copy", "level": "total", "entity": "", "per_second": 2048, "rate": 2000.0, "limits": True}
         ],

@@ -22,14 +22,14 @@ from include.tiering.operations.overview import (
     limits,
     overview_document,
     totals,
-    waiting,
-    waiting_document,
 )
 from include.tiering.operations.topic_list import GAUGES as LIST_GAUGES
 from include.tiering.operations.topic_list import AskedPage
+from include.tiering.operations.waiting import waiting, waiting_document
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS
 from include.tiering.segments.sizes_contract import ArchiveSize
+from include.tiering.sizes.metrics import OUT_OF_SIGHT
 from tests.doubles.archive import Archive
 from tests.doubles.source_tree import ROOT
 
@@ -237,6 +237,21 @@ def test_of_many_subjects_those_with_the_highest_values_become_alarms(tmp_path: 
     failed = [alarm.subject for alarm in overview.alarms if alarm.rule.alert == "TieringFailedSegments"]
     assert failed == [f"topic-{number}" for number in range(24, 4, -1)]
     assert (overview.more_alarms, overview.alarms_in_all) == ({"TieringFailedSegments": 4}, 24)
+
+
+def test_the_first_line_says_of_how_many_partitions_nobody_knows_what_waits(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    sized(archive)
+    with archive.open() as app:
+        assert app.operations.overview.now().totals.unmeasured_partitions == 0
+        recorder = app.adapters.recorder
+        recorder.set(HELD_BACK, 1, "payments", "above-last-stable-offset")
+        recorder.set(HELD_BACK, 1, "orders", "hole")
+        recorder.set(OUT_OF_SIGHT, 2, "clicks")
+    with archive.open() as app:
+        document = overview_document(app.operations.overview.now())
+    assert document["totals"]["unmeasured_partitions"] == 3
 
 
 def sized(archive: Archive) -> None:

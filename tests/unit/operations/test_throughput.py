@@ -68,7 +68,7 @@ def test_a_command_shows_minutes_and_its_json_the_changes() -> None:
         {"from_ms": 0, "bytes_per_second": 8},
         {"from_ms": 150, "bytes_per_second": None},
     ]
-    assert document["changes"][0]["author"] == "ada"
+    assert (document["changes"][0]["author"], document["changes"][0]["unit"]) == ("ada", "bytes a second")
     assert shown.summary == "5.9 KiB sent by copies in 1 minute with traffic"
 
 

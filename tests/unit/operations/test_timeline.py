@@ -1,5 +1,6 @@
 """What the timeline of a partition makes of segments, of what waits, and of decisions."""
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +13,7 @@ from include.tiering.presentation import as_text
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.segments import partition_of, segment_of
+from tests.doubles.source_tree import ROOT
 
 PARTITION: Final = partition_of("orders")
 
@@ -56,6 +58,38 @@ def test_what_is_missing_is_a_gap_but_for_what_was_decided() -> None:
         (PartKind.WAITING, 32, 39),
     ]
     assert "olga" in found[2].why
+
+
+def test_what_is_being_copied_no_longer_waits() -> None:
+    """The plan of a run has its segments until the run ends, and a segment has one state."""
+    planned = [PlannedSegment(10, 19, 7), PlannedSegment(20, 29, 7), PlannedSegment(30, 39, 7)]
+    assert kinds(*parts_of([row(0, 9), row(10, 19, Verdict.NONE, 0), row(22, 29, Verdict.NONE, 0)], planned, ())) == [
+        (PartKind.VERIFIED, 0, 9),
+        (PartKind.COPYING, 10, 19),
+        (PartKind.GAP, 20, 21),
+        (PartKind.COPYING, 22, 29),
+        (PartKind.WAITING, 30, 39),
+    ]
+
+
+@pytest.mark.parametrize("state", [2, 3])
+def test_a_copy_that_was_given_up_is_not_listed_beside_what_has_its_offsets(state: int) -> None:
+    given_up = row(10, 19, Verdict.NONE, state)
+    planned = [PlannedSegment(10, 19, 7)]
+    assert kinds(*parts_of([given_up], planned, ())) == [(PartKind.WAITING, 10, 19)]
+    copying = row(10, 19, Verdict.NONE, 0)
+    assert kinds(*parts_of([given_up, copying], planned, ())) == [(PartKind.COPYING, 10, 19)]
+    (alone,) = parts_of([given_up], (), ())
+    assert alone.kind in (PartKind.DELETING, PartKind.EXPIRED)
+    expired = row(0, 9, Verdict.PASSED, state, finished_at_ms=5)
+    assert len(parts_of([expired, row(5, 9)], (), ())) == 2
+
+
+def test_each_state_has_a_look_of_its_own() -> None:
+    style = (ROOT / "plugins" / "tiering_airflow" / "web" / "assets" / "page.css").read_text()
+    looks = dict(re.findall(r"\.part\.([\w-]+) \{([^}]+)\}", style))
+    assert looks.keys() == set(PartKind)
+    assert len({look.strip() for look in looks.values()}) == len(PartKind)
 
 
 def test_overlaps_are_no_gap_and_nothing_is_missing_before_the_page() -> None:

@@ -25,6 +25,17 @@ def test_an_hour_has_the_last_value_that_was_published_in_it() -> None:
     )
 
 
+def test_a_topic_of_which_nothing_was_copied_yet_says_what_is_known() -> None:
+    details = TopicDetails(
+        "payments", (), (), (), (), Description((), ()), (), never_copied={"above-last-stable-offset": 2}
+    )
+    document = topic_details_document(details, currency=None)
+    assert (document["topics"], document["never_copied"]) == ([], 2)
+    (why,) = document["held_back"]
+    assert "a transaction is open" in (why["reason_message"] or "")
+    assert why["advice"].startswith("./tiering doctor payments: ")
+
+
 def test_a_long_topic_says_how_much_is_left_out_and_unknown_reasons_stay() -> None:
     partitions = tuple(PartitionStates(TopicIdPartition(_ID, n, "orders"), ()) for n in range(MOST_PARTITIONS + 3))
     total = TopicTotal(_ID, "orders", TopicOwner.PLATFORM, len(partitions), 0, 0, 0)

@@ -22,6 +22,7 @@ from include.tiering.operations.topic_list import (
     topic_page_document,
     topics_table,
 )
+from include.tiering.operations.waiting import unmeasured
 from include.tiering.presentation import as_csv
 from include.tiering.segments.sizes_contract import TopicTotal
 from include.tiering.settings import load_settings
@@ -112,7 +113,8 @@ def test_a_topic_is_listed_by_its_name_and_all_by_a_part_of_it() -> None:
     assert (topic.total.topic, topic.waiting_bytes) == ("pay", 9)
     assert [each.waiting_bytes for each in service().all("ord")] == [5, None]
     with pytest.raises(SettingError, match="doctor pa"):
-        service().named("pa", {})
+        service().never_copied("pa")
+    assert service().named("pa", {}) == ()
 
 
 @pytest.mark.parametrize("sort", ["topic", "finished_bytes"])
@@ -125,8 +127,13 @@ def test_topics_of_which_nothing_is_copied_yet_are_named_with_what_holds_them_ba
     (why,) = never["held_back"]
     assert (never["topic"], why["reason"]) == ("payments", "above-last-stable-offset")
     assert why["advice"].startswith("./tiering doctor payments")
-    with pytest.raises(SettingError, match="nothing of a topic payments was copied yet: above the last stable offset"):
-        service().named("payments", {})
+    assert service().named("payments", {}) == ()
+    assert service().never_copied("payments") == {"above-last-stable-offset": 1}
+
+
+def test_partitions_that_no_size_run_measures_are_counted_without_those_that_it_cannot_see() -> None:
+    assert unmeasured(HELD, {"pay"}) == {"payments": 1}
+    assert unmeasured(HELD, ()) == {"pay": 1, "payments": 1}
 
 
 @pytest.mark.parametrize("asked", [{"sort": "size; DROP"}, {"offset": -1}, {"limit": 0}, {"limit": 501}])

@@ -15,6 +15,13 @@ function holds(found) {
   return stops.map((stop) => element("li", {}, element("b", { class: "odd" }, "Held now"), ": ", stop));
 }
 
+// What the sums lack.
+function unmeasured(found) {
+  if (!found.unmeasured.length) return null;
+  const topics = found.unmeasured.map((each, number) => [number ? "; " : "", element("a", { href: `#topic/${encodeURIComponent(each.topic)}` }, each.topic), ` (${count(each.partitions, "partition")})`]);
+  return element("li", {}, element("b", {}, "Not counted, because it is not known how much waits"), ": ", topics);
+}
+
 export function backfill(view) {
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
   const said = element("p", { role: "status" });
@@ -52,6 +59,7 @@ export function backfill(view) {
     const oldest = Math.min(...all.topics.map((topic) => topic.as_of_ms));
     status.className = "dim";
     status.textContent = all.topics.length ? `What waits is ${ago(oldest, all.as_of_ms)}, by a size run that read the log directories.`
+      : all.unmeasured.length ? "Nothing waits of what a size run has measured."
       : "Nothing waits, or no size run has read the log directories yet: trigger tiering_remote_log_sizes.";
     const focused = document.activeElement?.id;
     const box = (topic) => element("input", { type: "checkbox", id: `choose-${topic.topic}`, checked: chosen.has(topic.topic), "aria-label": `Choose ${topic.topic}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](topic.topic); load(); } });
@@ -61,23 +69,26 @@ export function backfill(view) {
       ["Topic", (topic) => topic.topic, "name"],
       ["Waits", (topic) => bytes(topic.bytes), "number"],
       ["Segments", (topic) => whole(topic.segments), "number"],
-      ["Oldest waits", (topic) => duration(topic.seconds), "number"],
+      ["Age of oldest segment", (topic) => duration(topic.seconds), "number"],
       ["Own quota", (topic) => perSecond(topic.quota), "number"],
-      ["Waits for", (topic) => [...(topic.is_paused ? ["paused"] : []), ...topic.held_back].join(", ") || "a copy"],
+      ["Waits for", (topic) => topic.waits_for.join("; ")],
       ["Action", (topic) => (found.may.pause ? element("button", { class: "action", type: "button", "aria-label": `${topic.is_paused ? "Resume" : "Pause"} ${topic.topic}`, onclick: () => pause(topic) }, topic.is_paused ? "Resume" : "Pause") : null)],
     ], all.topics);
     const broker = found.has_broker_quotas ? " A quota of brokers is in force, too, and may make it longer." : "";
-    const fact = (name, value) => element("li", {}, element("b", {}, name), `: ${value}`);
+    const fact = (name, value) => element("li", {}, element("b", {}, name), ": ", value);
+    const change = found.narrowest === null ? "#limits" : `#limits/${[...(found.narrowest.topic === null ? ["brokers", ""] : ["topics", found.narrowest.topic]), found.narrowest.config].map(encodeURIComponent).join("/")}`;
     const narrowest = found.narrowest === null ? "" : ` The narrowest is that of ${found.narrowest.topic === null ? "the total" : `topic ${found.narrowest.topic}`}, ${perSecond(found.narrowest.bytes_per_second)}.`;
     const facts = element("ul", { class: "plain" }, holds(found),
       fact("To copy", `${bytes(found.bytes)} in ${count(found.segments, "segment")} of ${count(found.topics.length + found.more_topics, "topic")}`),
+      unmeasured(found),
       fact("Requests", `${whole(found.requests.put)} to write, ${whole(found.requests.get)} to read all of it once; large logs take more`),
       fact("Requests to write cost", found.cost === null ? "no price is set" : money(found.cost.writing, found.cost.currency)),
-      fact("Storage of a month", found.cost === null ? "no price is set" : money(found.cost.storage_per_month, found.cost.currency)),
+      fact("Storage of what waits, for a month", found.cost === null ? "no price is set" : money(found.cost.storage_per_month, found.cost.currency)),
       fact(`At the present quotas${found.copier_slots === 0 ? ", once copies begin" : ""}`, `${least(found.seconds, "no quota limits it")}.${narrowest} Total quota: ${found.quota === null ? "none" : perSecond(found.quota)}.${broker}`),
+      found.topics.some((topic) => topic.is_copied) ? element("li", {}, "A copy runs: segments under way count as not copied here, as in the last size run. What its batches still have to do: ", element("a", { href: "#now" }, "Now"), ".") : null,
       found.is_asked ? fact(`At a total quota of ${found.asked_quota === null ? "none" : perSecond(found.asked_quota)}`, `${least(found.asked_seconds, "no quota limits it")}.${broker}`) : null,
       fact("Removable from brokers' disks afterwards", found.removable_bytes === null ? "not known: no size run has compared the tiers" : `${bytes(found.removable_bytes)}, as of the last size run. A copy frees nothing by itself: brokers delete by their retention, and after a handover by their local retention`),
-      fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing was sent in it" : duration(found.rate_seconds)));
+      found.copier_slots === 0 ? null : fact(`At the rate of the last minute (${perSecond(found.rate)})`, found.rate_seconds === null ? "nothing was sent in it" : duration(found.rate_seconds)));
     const disks = table("Disks of log directories", [
       ["Broker", (disk) => disk.broker_id, "number"],
       ["Log directory", (disk) => element("code", {}, disk.log_dir), "name"],
@@ -88,8 +99,8 @@ export function backfill(view) {
     ], found.disks);
     const start = names.length ? `Copy ${names.length === 1 ? names[0] : `${names.length} topics`} now` : "Copy all configured topics now";
     const action = found.may.start ? confirmed(`${start}…`, start, begin) : element("p", { class: "dim" }, "To start a copy takes the permission to trigger the DAG tiering_copy.");
-    results.replaceChildren(wide("Choose topics", all.topics.length ? choices : element("p", { class: "dim" }, "Nothing waits."), all.more_topics ? element("p", { class: "dim" }, `${whole(all.more_topics)} more are not shown.`) : null),
-      wide(names.length ? `For ${names.join(", ")}` : "For all of them", all.topics.length ? facts : null, element("p", { class: "row" }, action, element("a", { href: "#limits" }, "Change a quota"), element("a", { href: "#now" }, "Watch it"))),
+    results.replaceChildren(wide("Choose topics", all.topics.length ? choices : element("p", { class: "dim" }, all.unmeasured.length ? "Nothing waits of what was measured." : "Nothing waits."), all.topics.length ? element("p", { class: "dim" }, "The age of a segment is that of its newest record, and no waiting time.") : null, all.more_topics ? element("p", { class: "dim" }, `${whole(all.more_topics)} more are not shown.`) : null),
+      wide(names.length ? `For ${names.join(", ")}` : "For all of them", all.topics.length ? facts : element("ul", { class: "plain" }, unmeasured(found)), element("p", { class: "row" }, action, element("a", { href: change }, found.narrowest === null ? "Set a quota" : "Change the narrowest quota"), element("a", { href: "#now" }, "Watch it"))),
       wide("When disks fill", found.disks.length ? disks : element("p", { class: "dim" }, "Not known: no size run could read a log directory on its own host, so their free space was not recorded.")));
     if (focused) document.getElementById(focused)?.focus();
   }

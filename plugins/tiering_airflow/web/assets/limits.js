@@ -35,7 +35,8 @@ export const decisions = (events) => (events.length ? table("Events", [
   ["Detail", (event) => event.detail, "name"],
 ], events) : element("p", { class: "dim" }, "Nothing was decided yet."));
 
-export function limits(view) {
+// The form is filled in for the config that the address names: type, name (empty: the default) and config.
+export function limits(view, [entityType, entityName, wanted] = []) {
   let found = null;
   let search = "";
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
@@ -50,7 +51,7 @@ export function limits(view) {
       status.textContent = [`${found.configs.length} configs.`, ...found.notes].join(" ");
       show();
       showEvents();
-      if (!form.firstChild) offer();
+      if (!form.firstChild) offer(wanted ? { entity_type: entityType, entity_name: entityName || null, name: wanted } : null);
     } catch (error) {
       status.textContent = `Limits cannot be read: ${error.message}`;
     }
@@ -112,7 +113,9 @@ export function limits(view) {
       const wanted = { entity_type: type.value, entity_name: name.value || null, name: config.value, value: removes ? null : value.value };
       const words = removes ? `Remove ${wanted.name}` : `Set ${wanted.name} to ${wanted.value}`;
       const make = element("button", { class: "action", type: "button", onclick: () => alter(wanted) }, `${words} for ${entity(wanted)}`);
-      sure.replaceChildren("Sure? ", make, element("button", { class: "action", type: "button", onclick: () => sure.replaceChildren() }, "No"));
+      const close = () => { sure.replaceChildren(); value.focus(); };
+      sure.replaceChildren("Sure? ", make, element("button", { class: "action", type: "button", onclick: close }, "No"));
+      sure.onkeydown = (event) => { if (event.key === "Escape") close(); };
       make.focus();
     }
     async function alter(wanted) {

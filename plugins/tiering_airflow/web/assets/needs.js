@@ -1,10 +1,9 @@
 // What waits for a person, each with its entry of the runbook and what can be done about it here.
 import { action, decisions } from "./decisions.js";
-import { ago, ask, askAirflow, bytes, confirmed, duration, element, link, moment, panel, table, whole } from "./parts.js";
+import { advice, ago, ask, askAirflow, bytes, confirmed, duration, element, kept, link, moment, panel, runbook, spoken, table, whole } from "./parts.js";
 
 const DECIDED_BY_A_SKIP = ["hole", "lost", "failed-again", "compacted"];
-const held = (value, name) => (value === null ? "for ever" : name === "retention.ms" ? duration(value / 1000) : bytes(value));
-const entry = (runbook) => element("p", { class: "dim" }, "What to do: ", element("code", {}, runbook));
+const entry = (address) => element("p", { class: "dim" }, "What to do: ", runbook(address));
 const nothing = (text) => element("p", { class: "dim" }, text);
 const more = (number) => (number ? nothing(`${whole(number)} more are not shown.`) : null);
 
@@ -19,14 +18,19 @@ export function needs(view) {
     try {
       found = await ask("attention");
       status.textContent = `${found.total ? `${whole(found.total)} ${found.total === 1 ? "thing needs" : "things need"} a person` : "Nothing needs a person"}, as of ${moment(found.as_of_ms)}.`;
-      parts.replaceChildren(approvals(), failed(), findings(), partitions(), handovers());
+      parts.replaceChildren(...pools(), approvals(), failed(), findings(), partitions(), handovers());
     } catch (error) {
       status.textContent = found ? `These lines are of ${moment(found.as_of_ms)}; they cannot be read again: ${error.message}` : `What needs a person cannot be read: ${error.message}`;
     }
   }
 
+  function pools() {
+    const each = (pool) => element("p", {}, element("b", { class: "odd" }, "Nothing begins"), `: ${pool.message} Give it slots: `, link("/pools", pool.pool), ", in Airflow's Admin, Pools.");
+    return found.stopped_pools.length ? [wide("Pools without slots", ...found.stopped_pools.map(each), entry(found.stopped_pools[0].runbook))] : [];
+  }
+
   function approvals() {
-    const cut = (change) => element("li", {}, `${change.author}, ${moment(change.changed_at_ms)}: ${change.name} ${held(change.old_value, change.name)} → ${held(change.new_value, change.name)}`);
+    const cut = (change) => element("li", {}, `${change.author}, ${moment(change.changed_at_ms)}: ${change.name} ${kept(change.name, change.old_value)} → ${kept(change.name, change.new_value)}`);
     const age = (topic) => (topic.oldest_ms === null ? "–" : `${duration((found.as_of_ms - topic.newest_ms) / 1000)} to ${duration((found.as_of_ms - topic.oldest_ms) / 1000)}`);
     const answer = (approval, option) => act(`${option} plan ${approval.plan_hash.slice(0, 12)}`,
       () => askAirflow(`/dags/${encodeURIComponent(approval.dag_id)}/dagRuns/${encodeURIComponent(approval.dag_run_id)}/taskInstances/approval/-1/hitlDetails`, { chosen_options: [option], params_input: {} }, "PATCH"),
@@ -60,7 +64,7 @@ export function needs(view) {
       ["Bytes", (copy) => bytes(copy.bytes), "number"],
       ["What was found", (copy) => [copy.detail, copy.rules.length ? element("div", { class: "dim" }, copy.rules.join(", ")) : null], "name"],
       ["What becomes of it", fate, "name"],
-      ["Runbook", (copy) => element("code", {}, copy.runbook), "name"],
+      ["Runbook", (copy) => runbook(copy.runbook), "name"],
       ["Actions", ofFailed],
     ], found.failed);
     return wide("Failed segments", found.failed.length ? [rows, more(found.more_failed)] : nothing("No segment that failed its verification stops a partition."));
@@ -73,7 +77,7 @@ export function needs(view) {
       ["Bytes", (row) => bytes(row.bytes), "number"],
       ["What", (row) => row.message, "name"],
       ["Seen", (row) => ago(row.last_seen_ms, found.as_of_ms)],
-      ["What to do", (row) => element("code", {}, row.advice), "name"],
+      ["What to do", (row) => advice(row.advice), "name"],
       ["Actions", ofFinding],
     ], found.findings);
     const who = found.may.accept || !found.findings.length ? null : nothing("To accept a finding takes the permission to edit the DAG tiering_audit.");
@@ -83,14 +87,14 @@ export function needs(view) {
   function partitions() {
     const rows = found.held.map((group) => element("li", {},
       element("b", {}, `${whole(group.partitions)} ${group.partitions === 1 ? "partition" : "partitions"}`), `: ${group.reason_message}. `,
-      element("span", { class: "dim" }, `${group.topics.join(", ")}${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
-      group.advice ? [element("code", {}, group.advice), " "] : null,
+      element("span", { class: "dim" }, group.topics.map((topic, number) => [number ? ", " : "", element("a", { href: `#topic/${encodeURIComponent(topic)}` }, topic)]), `${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
+      group.advice ? ["What to do: ", advice(group.advice), " "] : null,
       found.may.skip && DECIDED_BY_A_SKIP.includes(group.reason) ? action("Continue without offsets…", `Continue ${group.topics[0]} without offsets: ${group.reason_message}`, () => skip({ topic: group.topics[0] })) : null));
     return wide("Held partitions", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.held[0].runbook)] : nothing("The last plan of all topics left nothing to a person."), form);
   }
 
   function handovers() {
-    const rows = found.handovers.map((each) => element("li", {}, `${each.message} `,
+    const rows = found.handovers.map((each) => element("li", {}, `${spoken(each.message)} `,
       run("tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
     return wide("Handovers", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.handovers[0].runbook)] : nothing("No handover stands still."));
   }

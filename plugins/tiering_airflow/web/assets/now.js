@@ -1,6 +1,6 @@
 // What runs, how fast, what limits it, what waits and why.
 import { chart } from "./chart.js";
-import { ago, ask, bytes, duration, element, link, panel, perSecond, table, whole } from "./parts.js";
+import { advice, ago, ask, bytes, duration, element, link, panel, perSecond, runbook, spoken, table, whole } from "./parts.js";
 
 const DAGS = { remote_log_copier: ["tiering_copy", ""], remote_log_expiration: ["tiering_expiration", "expire-"] };
 
@@ -29,6 +29,7 @@ function running(found, pause) {
        ...named.map((topic) => element("button", { class: "action", onclick: () => pause(topic, false) }, `Resume ${topic}`))]
     : [element("span", { class: "dim" }, "To pause or resume takes the permission to edit the DAG tiering_copy.")];
   const state = all ? "All topics are paused." : named.length ? `Paused: ${named.join(", ")}.` : "Nothing is paused.";
+  const stopped = found.stopped_pools.length ? element("span", { class: "odd" }, `${found.stopped_pools.length === 1 ? "The pool" : "The pools"} ${found.stopped_pools.join(", ")} ${found.stopped_pools.length === 1 ? "has" : "have"} 0 slots, so nothing of it begins.`) : null;
   const columns = [
     ["Partition", (batch) => batch.partition || "–", "name"],
     ["Done", (batch) => (batch.planned_bytes ? [bar(batch), ` ${bytes(batch.done_bytes)} of ${bytes(batch.planned_bytes)}`] : "–")],
@@ -41,7 +42,7 @@ function running(found, pause) {
   const idle = copiers?.slots === 0
     ? element("p", {}, element("b", { class: "odd" }, "Nothing is running"), ": the pool ", link("/pools", copiers.name), " has 0 slots, so no copy begins. Give it slots in Airflow's Admin, Pools.")
     : element("p", { class: "dim" }, "Nothing is running. ", link("/dags/tiering_copy", "tiering_copy"), " copies by its schedule, or when it is triggered.");
-  const made = panel("Running", element("p", { class: "row" }, element("span", { class: all || named.length ? "odd" : "" }, state), buttons),
+  const made = panel("Running", element("p", { class: "row" }, stopped && !all && !named.length ? stopped : [element("span", { class: all || named.length ? "odd" : "" }, state), stopped], buttons),
     found.batches.length ? [runs(found.batches), table("Running batches", columns, found.batches)] : idle);
   made.classList.add("wide");
   return made;
@@ -77,8 +78,8 @@ function run({ run_id: id, pool }) {
 
 function alarms(found) {
   const rows = found.alarms.map((alarm) => element("li", {},
-    element("b", { class: alarm.severity === "critical" ? "bad" : "odd" }, alarm.severity), ` ${alarm.sentence} `,
-    element("span", { class: "dim" }, `(${ago(alarm.as_of_ms, found.as_of_ms)}) `), "What to do: ", element("code", {}, alarm.runbook)));
+    element("b", { class: alarm.severity === "critical" ? "bad" : "odd" }, alarm.severity), ` ${spoken(alarm.sentence)} `,
+    element("span", { class: "dim" }, `(${ago(alarm.as_of_ms, found.as_of_ms)}) `), "What to do: ", runbook(alarm.runbook)));
   for (const { alert, alarms: more } of found.more_alarms) rows.push(element("li", { class: "dim" }, `${alert} holds for ${whole(more)} more, with values no higher than these.`));
   return panel("Alarms", rows.length ? element("ul", { class: "plain" }, rows) : element("p", { class: "dim" }, "No rule of monitoring/alerts.yaml that can be decided now holds."));
 }
@@ -86,8 +87,8 @@ function alarms(found) {
 function waiting(found) {
   const rows = found.waiting.map((group) => element("li", {},
     element("b", {}, `${whole(group.partitions)} ${group.partitions === 1 ? "partition" : "partitions"}`), `: ${group.reason_message}. `,
-    element("span", { class: "dim" }, `${group.topics.join(", ")}${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
-    group.advice ? ["What to do: ", element("code", {}, group.advice)] : null));
+    element("span", { class: "dim" }, group.topics.map((topic, number) => [number ? ", " : "", element("a", { href: `#topic/${encodeURIComponent(topic)}` }, topic)]), `${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
+    group.advice ? ["What to do: ", advice(group.advice)] : null));
   for (const each of found.unreadable_log_dirs) rows.push(element("li", {}, element("b", { class: "odd" }, "Not readable"), `: log directory ${each.log_dir} of broker ${each.broker_id}. `, element("span", { class: "dim" }, `${ago(each.as_of_ms, found.as_of_ms)}. `), "Mount its disk, or correct the setting log_dirs."));
   const nothing = element("p", { class: "dim" }, "The last plan of all topics held nothing back.");
   return panel("What waits, and why", rows.length ? element("ul", { class: "plain" }, rows) : nothing);
@@ -110,9 +111,10 @@ function pools(found) {
   const slots = (pool) => (pool.slots === null ? "not known" : pool.slots === -1 ? "unlimited" : whole(pool.slots));
   const columns = [
     ["Pool", (pool) => link("/pools", pool.name), "name"],
-    ["Batches of slots", (pool) => `${pool.live_batches.length} of ${slots(pool)}`, "number"],
-    ["State", (pool) => (pool.slots === 0 ? element("b", { class: "odd" }, "paused by a size of 0") : pool.slots !== null && pool.slots > 0 && pool.live_batches.length >= pool.slots ? "full" : "")],
-    ["Size seen", (pool) => (pool.seen_at_ms === null ? "never" : `${duration((found.as_of_ms - pool.seen_at_ms) / 1000)} ago`), "number"],
+    ["Running batches", (pool) => whole(pool.live_batches.length), "number"],
+    ["Slots", slots, "number"],
+    ["State", (pool) => (pool.slots === 0 ? element("b", { class: "odd" }, "0 slots: nothing begins") : pool.slots !== null && pool.slots > 0 && pool.live_batches.length >= pool.slots ? "full" : "")],
+    ["Slots read", (pool) => (pool.seen_at_ms === null ? "never" : found.as_of_ms - pool.seen_at_ms < 60000 ? "within a minute" : ago(pool.seen_at_ms, found.as_of_ms)), "number"],
   ];
   return panel("Pools", table("Pools", columns, found.pools));
 }

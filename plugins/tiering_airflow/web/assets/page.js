@@ -6,8 +6,9 @@ import { now, setPause } from "./now.js";
 import { ago, ask, bytes, duration, element, link, whole } from "./parts.js";
 import { quality } from "./quality.js";
 import { retention } from "./retention.js";
+import { runbook } from "./runbook.js";
 import { topic } from "./topic.js";
-import { topics } from "./topics.js";
+import { showAll, topics } from "./topics.js";
 
 const EVERY_MS = 2000;
 const THROUGHPUT_EVERY_MS = 30000;
@@ -37,21 +38,22 @@ function firstLine(found) {
   const { totals } = found;
   const fact = (value, text, title, kind) => element("li", { title, class: kind }, element("b", {}, value), ` ${text}`);
   const judged = totals.judged_bytes.value;
-  const safe = judged ? fact(`${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / judged) / 10} %`, "safe", `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}`)
+  const safe = judged ? fact(`${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / judged) / 10} %`, "of the remote bytes are safe", `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}`)
     : fact("nothing", "verified yet", "a verification of the archive says what is safe");
   const paused = found.paused_topics.includes("*") ? "all topics" : found.paused_topics.length ? whole(found.paused_topics.length) : "nothing";
   const findings = (totals.findings.value ?? 0) + (totals.failed_segments.value ?? 0);
   const waits = totals.waiting_seconds;
   const alarms = found.more_alarms.reduce((sum, { alarms: more }) => sum + more, found.alarms.length);
   facts.replaceChildren(
-    fact(whole(totals.topics), totals.topics === 1 ? "topic" : "topics"),
+    fact(whole(totals.topics), `${totals.topics === 1 ? "topic" : "topics"} with remote bytes`),
     fact(bytes(totals.finished_bytes), "remote", `${bytes(totals.stored_bytes)} are stored and paid for`),
-    ...(totals.cost_per_month === null ? [] : [fact(`${totals.cost_per_month.amount.toFixed(2)} ${totals.cost_per_month.currency}`, "a month", "what storing all of it costs, as of the last size run")]),
+    ...(totals.cost_per_month === null ? [] : [fact(`${totals.cost_per_month.amount.toFixed(2)} ${totals.cost_per_month.currency}`, totals.cost_per_month.gib_month === null ? "a month for storage" : `a month for storage, at ${totals.cost_per_month.gib_month} ${totals.cost_per_month.currency} a GiB`, "what storing all of it costs, without requests, as of the last size run; the price is prices.gib_month")]),
     safe,
     totals.waiting_bytes.as_of_ms === null ? fact("unknown", "how much waits", "a size run measures it")
-      : fact(bytes(totals.waiting_bytes.value), totals.waiting_bytes.value === 1 ? "waits" : "wait", ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
-    ...(waits.value > 0 ? [fact(duration(waits.value), "is the age of the oldest that waits", ago(waits.as_of_ms, found.as_of_ms))] : []),
-    fact(paused, "paused", "", found.paused_topics.length ? "odd" : ""),
+      : fact(bytes(totals.waiting_bytes.value), `${totals.waiting_bytes.value === 1 ? "waits" : "wait"}${totals.unmeasured_partitions ? ` at least: of ${whole(totals.unmeasured_partitions)} ${totals.unmeasured_partitions === 1 ? "partition" : "partitions"} it is not known` : ""}`, ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
+    ...(waits.value > 0 ? [fact(duration(waits.value), "is the age of the oldest segment that waits", `by its newest record, ${ago(waits.as_of_ms, found.as_of_ms)}`)] : []),
+    ...(found.paused_topics.length || !found.stopped_pools.length ? [fact(paused, "paused", "", found.paused_topics.length ? "odd" : "")] : []),
+    ...(found.stopped_pools.length ? [fact("0 slots", `in ${found.stopped_pools.join(", ")}`, "nothing of it begins", "odd")] : []),
     fact(whole(findings), findings === 1 ? "finding" : "findings", "failed segments, and open findings of audits", findings ? "bad" : ""),
     fact(whole(alarms), alarms === 1 ? "alarm" : "alarms", "", alarms ? "bad" : ""));
 }
@@ -134,7 +136,7 @@ function decoded(name) {
 }
 
 function choose() {
-  const [, asked, name = ""] = /^#(needs|quality|backfill|topics|topic|retention|limits)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  const [, asked, name = ""] = /^#(needs|quality|backfill|topics|topic|retention|limits|runbook)(?:\/(.*))?$/.exec(location.hash) ?? [];
   current = asked ?? "now";
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === current.replace(/^(topic|retention)$/, "topics")) each.setAttribute("aria-current", "page");
@@ -147,7 +149,8 @@ function choose() {
   else if (current === "backfill") backfill(view);
   else if (current === "needs") needs(view);
   else if (current === "quality") quality(view);
-  else if (current === "limits") limits(view);
+  else if (current === "limits") limits(view, name.split("/").map(decoded));
+  else if (current === "runbook") runbook(view, decoded(name));
   else if (present) draw();
   else view.replaceChildren(element("p", { class: "dim" }, "Loading…"));
 }
@@ -164,6 +167,11 @@ async function again() {
   }
 }
 
+// The entry of the navigation shows all topics; only the browser's own Back keeps what was searched for.
+document.querySelector("nav a[data-view=topics]").addEventListener("click", () => {
+  showAll();
+  if (location.hash === "#topics") choose();
+});
 window.addEventListener("hashchange", () => {
   if (location.hash !== "#view") choose();
 });

@@ -105,14 +105,39 @@ export const framed = (caption, content) => element("div", { class: "scroll", ta
 // Airflow's own API, which asks for the permission of the user who is logged in.
 export const askAirflow = (path, body, method) => ask(`${BASE}/api/v2${path}`, body, method);
 
-// A button that says what it is about to do, and does it after a second press; Airflow's frame allows no dialogs.
-export function confirmed(text, words, act, label = text) {
-  const place = element("span", { class: "row confirm" });
+// An entry of the runbook, which this page serves: "docs/runbook.md#anchor".
+export const runbook = (address) => element("a", { href: `#runbook/${address.split("#")[1] ?? ""}` }, address);
+
+const TITLE = /docs\/runbook\.md, ([A-Z][^:;.]*)/;
+// An advice in words: only its commands are code, and an entry of the runbook, which it names by its title, is a link.
+export function advice(text) {
+  return text.split(/(\.\/tiering [^:;,]+|kafka-[a-z-]+\.sh [^:;,]+|docs\/runbook\.md(?:#[\w-]+|, [A-Z][^:;.]*)?)/).map((part) => {
+    if (part.startsWith("./tiering ") || part.startsWith("kafka-")) return element("code", {}, part);
+    if (!part.startsWith("docs/runbook.md")) return part;
+    const [, title] = TITLE.exec(part) ?? [];
+    return title ? element("a", { href: `#runbook/${title.toLowerCase().replace(/[^\w -]/g, "").replaceAll(" ", "-")}` }, part) : runbook(part);
+  });
+}
+
+// Sentences of the server have durations such as 3h 42m; a name has no spaces, so none is changed.
+const UNIT = { d: "d", h: "h", m: "min", s: "s" };
+export const spoken = (sentence) => sentence.replace(/(?<![\w.-])(\d+)([dhm]) (\d\d)([hms])\b/g, (_, first, unit, second, smaller) => `${first} ${UNIT[unit]} ${Number(second)} ${UNIT[smaller]}`);
+
+// A retention in words, the same ones everywhere.
+export const kept = (name, value) => (value === null || value === -1 ? (name === "retention.ms" ? "for ever" : "of any size") : name === "retention.ms" ? duration(value / 1000) : `${bytes(value)} of each partition`);
+export const retentionOf = ({ retention_ms: time, retention_bytes: size }) =>
+  (time === null && size === null ? "for ever" : [time, size].map((value, number) => (value === null ? null : kept(number ? "retention.bytes" : "retention.ms", value))).filter(Boolean).join(", and "));
+
+// A button that says what it is about to do, and does it after a second press; Airflow's frame allows no dialogs. The
+// warning says what it does; Escape, like No, goes back to the button.
+export function confirmed(text, words, act, label = text, warning = "Sure?") {
+  const place = element("span", { class: "row confirm", onkeydown: (event) => { if (event.key === "Escape" && place.children.length > 1) back(); } });
+  const back = () => { offer(); place.firstChild.focus(); };
   const offer = () => place.replaceChildren(element("button", { class: "action", type: "button", "aria-label": label, onclick: confirm }, text));
   function confirm() {
-    const sure = element("button", { class: "action", type: "button", onclick: () => { sure.disabled = true; act().finally(offer); } }, words);
-    const no = element("button", { class: "action", type: "button", onclick: () => { offer(); place.firstChild.focus(); } }, "No");
-    place.replaceChildren("Sure? ", sure, no);
+    const sure = element("button", { class: "action", type: "button", onclick: () => { sure.disabled = true; act().finally(() => (place.isConnected ? back() : offer())); } }, words);
+    const no = element("button", { class: "action", type: "button", onclick: back }, "No");
+    place.replaceChildren(element("span", {}, `${warning} `), sure, no);
     sure.focus();
   }
   offer();

@@ -1,6 +1,6 @@
 // What was verified, by age and depth; what failed, with both values; and what audits found.
 import { decisions } from "./decisions.js";
-import { ago, ask, bytes, confirmed, duration, element, framed, moment, panel, table, whole } from "./parts.js";
+import { advice, ago, ask, bytes, confirmed, duration, element, framed, moment, panel, runbook, table, whole } from "./parts.js";
 
 const ROWS = [
   ["passed", "deep", "Passed, every byte was read"],
@@ -67,7 +67,7 @@ export function quality(view) {
       ["Segment", (copy) => element("code", {}, copy.segment_id)],
       ["Rules, with both values", (copy) => (copy.broken.length ? copy.broken.map(rule) : copy.detail || "–"), "name"],
       ["What becomes of it", fate, "name"],
-      ["What to do", (copy) => [element("code", {}, copy.runbook), ofFailed(copy)], "name"],
+      ["What to do", (copy) => [runbook(copy.runbook), " ", ofFailed(copy)], "name"],
     ], found.failed);
     return wide("Failed segments", found.failed.length ? [rows, more(found.more_failed), form] : dim("No segment failed its verification."));
   }
@@ -77,7 +77,7 @@ export function quality(view) {
     const last = found.audit ? `The last audit read ${whole(found.audit.objects)} objects and ${whole(found.audit.rows)} rows, ${ago(found.audit.seen_at_ms, found.as_of_ms)} (${found.audit.source}).` : "No audit has compared the store with the metadata yet.";
     const kinds = table("Open findings by kind", [
       ["Kind", (each) => each.kind], ["Findings", (each) => whole(each.findings), "number"],
-      ["Bytes", (each) => bytes(each.bytes), "number"], ["What to do", (each) => element("code", {}, each.advice), "name"],
+      ["Bytes", (each) => bytes(each.bytes), "number"], ["What to do", (each) => advice(each.advice), "name"],
     ], found.kinds);
     return wide("Audits", dim(last),
       found.guards.map((guard) => element("p", { class: "bad", role: "alert" }, element("b", {}, guard.guard), `: ${guard.message}`)),
@@ -91,9 +91,9 @@ export function quality(view) {
       ["Bytes", (row) => bytes(row.bytes), "number"],
       ["What", (row) => row.message, "name"],
       ["First seen", (row) => `${duration((found.as_of_ms - row.first_seen_ms) / 1000)} ago`],
-      ["What to do", (row) => [element("code", {}, row.advice), ofFinding(row)], "name"],
+      ["What to do", (row) => [advice(row.advice), " ", ofFinding(row)], "name"],
     ], found.findings);
-    return wide("Open findings", found.findings.length ? [rows, more(found.more_findings), element("p", { class: "dim" }, "What they mean: ", element("code", {}, found.findings[0].runbook))]
+    return wide("Open findings", found.findings.length ? [rows, more(found.more_findings), element("p", { class: "dim" }, "What they mean: ", runbook(found.findings[0].runbook))]
       : dim(found.audit ? "No finding needs a decision." : "Not known before the first audit."));
   }
 

@@ -1,22 +1,22 @@
 // What another retention of a topic would delete, and when, before it is set: a slider and a field for each limit.
-import { ask, bytes, confirmed, duration, element, panel, table, whole } from "./parts.js";
+import { ask, bytes, confirmed, duration, element, kept, panel, table, whole } from "./parts.js";
 
 const HOUR = 3600e3;
 const DAY = 24 * HOUR;
 const FOR_EVER = -1;
 const LIMITS = [
-  { name: "retention.ms", parameter: "retention_ms", title: "By time", shown: (value) => duration(value / 1000), written: (value) => (value % DAY ? `${value / HOUR}h` : `${value / DAY}d`), unlimited: "for ever",
+  { name: "retention.ms", parameter: "retention_ms", title: "By time", written: (value) => (value % DAY ? `${value / HOUR}h` : `${value / DAY}d`),
     steps: [HOUR, 6 * HOUR, 12 * HOUR, ...[1, 2, 3, 5, 7, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365, 730, 1095, 1825, 3650].map((days) => days * DAY), FOR_EVER] },
-  { name: "retention.bytes", parameter: "retention_bytes", title: "By bytes of a partition", shown: bytes, written: (value) => bytes(value).replace(".0 ", ""), unlimited: "unlimited",
+  { name: "retention.bytes", parameter: "retention_bytes", title: "By bytes of a partition", written: (value) => bytes(value).replace(".0 ", ""),
     steps: [...Array.from({ length: 33 }, (_, number) => 2 ** (12 + number)), FOR_EVER] },
 ];
-const text = (limit, value) => (value === null || value === FOR_EVER ? limit.unlimited : limit.shown(value));
+const text = (limit, value) => kept(limit.name, value);
 const nearest = (steps, value) => (value === null ? steps.length - 1 : Math.max(0, steps.findLastIndex((step) => step !== FOR_EVER && step <= value)));
 
 export function retention(view, topic) {
   const back = element("p", {}, element("a", { href: `#topic/${encodeURIComponent(topic)}` }, topic));
   const status = element("p", { class: "dim", role: "status" }, "Loading…");
-  const said = element("p", { role: "status" });
+  const said = element("p", { role: "status", tabindex: "-1" });
   const results = element("div", { class: "panels" });
   const fields = LIMITS.map(control);
   const less = element("span", { class: "row" });
@@ -83,9 +83,10 @@ export function retention(view, topic) {
     const when = (horizon) => (horizon.in_ms ? `in ${duration(horizon.in_ms / 1000)}` : "with the next run");
     const gone = table("Gone by then", [
       ["When", when],
-      ["Segments", (horizon) => whole(horizon.segments), "number"],
-      ["Bytes", (horizon) => bytes(horizon.bytes) + share(horizon.bytes), "number"],
-      ["At present", (horizon) => bytes(horizon.present_bytes) + share(horizon.present_bytes), "number"],
+      ["Segments gone by the new values", (horizon) => whole(horizon.segments), "number"],
+      ["Bytes gone by the new values", (horizon) => bytes(horizon.bytes) + share(horizon.bytes), "number"],
+      ["By the present values", (horizon) => bytes(horizon.present_bytes) + share(horizon.present_bytes), "number"],
+      ["Difference", (horizon) => bytes(horizon.bytes - horizon.present_bytes), "number"],
       ["Saved a month", (horizon) => (horizon.saved_per_month === null ? "no price is set" : `${Number(horizon.saved_per_month).toFixed(2)} ${found.currency}`), "number"],
     ], found.horizons);
     const loses = found.partitions.filter((each) => each.segments);
@@ -98,13 +99,16 @@ export function retention(view, topic) {
     ], loses);
     const notes = [...found.waiting.map((each) => `${each.topic}-${each.partition}: ${each.reason_message}: ${each.detail}`), ...found.unknowns.map((each) => `${each.topic}-${each.partition}: ${each.message}`)];
     const changed = fields.filter((each) => found.asked[each.parameter] !== found.present[each.parameter]);
+    const { segments, bytes: deleted, present_bytes: anyway } = found.horizons[0];
+    const counted = found.more_partitions ? "Of these partitions alone, the" : "The";
+    const warning = segments ? `${counted} next run deletes ${whole(segments)} ${segments === 1 ? "segment" : "segments"}, ${bytes(deleted)}${share(deleted)}${changed.length > 1 ? ", by both values together" : ""}${anyway ? `; ${bytes(anyway)} go by the present values` : ""}; what is deleted cannot be brought back. Sure?` : "The next run deletes nothing by it. Sure?";
     const buttons = changed.map((each) => {
       const value = found.asked[each.parameter] ?? FOR_EVER;
       const words = `Set ${each.name} of ${found.topic} to ${text(each, value)}`;
-      return confirmed(`${words}…`, words, () => set(each, value));
+      return confirmed(`${words}…`, words, () => set(each, value), `${words}…`, warning);
     });
     results.replaceChildren(
-      wide("What would go, and when", gone, element("p", { class: "dim" }, "Later times assume that nothing more is copied. A plan that deletes more than the limits allow waits for an approval.")),
+      wide("What would go, and when", gone, element("p", { class: "dim" }, `The difference is what another retention deletes more, and what is saved is its price of storage alone${found.gib_month === null ? "" : `, ${found.gib_month} ${found.currency} for a GiB and month`}; the last row is what is saved in the end. Later times assume that nothing more is copied.`), element("p", { class: found.needs_approval ? "odd" : "" }, found.approval)),
       wide("Of each partition, with the next run", loses.length ? ofEach : element("p", { class: "dim" }, "Nothing would go.")),
       ...(notes.length ? [wide("Why less is deleted", element("ul", { class: "plain" }, notes.map((note) => element("li", {}, note))))] : []),
       wide("Set it", buttons.length ? (found.may.alter ? element("p", { class: "row" }, buttons) : element("p", { class: "dim" }, "To change a retention takes the permission to trigger the DAG tiering_configs.")) : element("p", { class: "dim" }, "These are the present values.")));
@@ -118,6 +122,7 @@ export function retention(view, topic) {
       said.className = "good";
       said.textContent = done.summary;
       await load();
+      said.focus();
     } catch (error) {
       said.className = "bad";
       said.textContent = `Nothing was changed as far as is known: ${error.message}`;
@@ -125,7 +130,7 @@ export function retention(view, topic) {
   }
 
   view.replaceChildren(back, panel(`Another retention of ${topic}`,
-    element("p", { class: "dim" }, "Nothing is set before you confirm it. An empty field is the present value; -1 is no limit."),
+    element("p", { class: "dim" }, "Nothing is set before you confirm it. An empty field is the present value; -1 is no limit. This is how long the platform keeps the topic in remote storage; retention.ms of the brokers is another config and stays as it is."),
     element("form", { class: "grid", onsubmit: (event) => { event.preventDefault(); load(); } },
       fields.map((each) => [element("label", { for: each.parameter }, each.title), element("span", { class: "row confirm" }, each.slider, each.field, each.words, each.name === "retention.ms" ? less : null)]),
       element("label", { for: "partitions" }, "Partitions"), partitions), status, said), results);

@@ -20,7 +20,7 @@ from include.tiering.configs.config_store import (
 )
 from include.tiering.configs.pools import POOLS, PoolMirror
 from include.tiering.copying.metrics import HELD_BACK
-from include.tiering.database.metric_series import MetricSeries
+from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.alarms import runbook_entry
@@ -38,11 +38,13 @@ from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy
+from include.tiering.sizes.metrics import COPY_LAG_SECONDS
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_APPROVALS: Final = 50
 MOST_TOPICS: Final = 50
 _MOST_CHANGES: Final = 500
+_MOST_TRANSACTION_SECONDS: Final = 900.0
 _ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
 """A question that nobody has answered for longer is taken for one of a DAG run that Airflow has removed."""
 
@@ -126,7 +128,11 @@ class AttentionService:
 
     def now(self) -> Attention:
         """Return what waits. Raises MetadataUnavailableError."""
-        now_ms, gauges = self._clock.now_ms(), self._series().latest((HELD_BACK.name, FINDINGS))
+        now_ms, series = self._clock.now_ms(), self._series()
+        gauges = series.latest((HELD_BACK.name, FINDINGS))
+        held_back = gauges.get(HELD_BACK.name, ())
+        open_in = [{"topic": held.key.label("topic")} for held in held_back if _is_open_transaction(held)]
+        lags = series.latest((COPY_LAG_SECONDS.name,), labels=open_in) if open_in else {}
         findings, more_findings = open_findings(self._audits, gauges)
         seen = self._mirror.seen()
         return Attention(
@@ -135,7 +141,11 @@ class AttentionService:
             tuple(copy for copy in self._failed_copies.all() if not copy.given_up and not copy.was_left),
             findings,
             more_findings,
-            tuple(group for group in waiting(gauges.get(HELD_BACK.name, ())) if needs_a_person(group)),
+            tuple(
+                group
+                for group in waiting(lasting(held_back, lags.get(COPY_LAG_SECONDS.name, ())))
+                if needs_a_person(group)
+            ),
             tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
             tuple(spec.name for spec in POOLS if spec.name in seen and seen[spec.name].slots == 0),
         )
@@ -162,10 +172,30 @@ class AttentionService:
         )
 
 
+def lasting(held_back: Sequence[Series], copy_lags: Sequence[Series]) -> list[Series]:
+    """Return the series of `HELD_BACK` without those of transactions that probably end by themselves.
+
+    By default brokers abort a transaction that has been open for 15 minutes (`transaction.max.timeout.ms`). So a
+    topic's open transactions are left out while the first segment that waits of the topic is younger than that. If
+    its age is not known, they are kept.
+    """
+    ages = {series.key.label("topic"): series.value for series in copy_lags}
+    return [
+        series
+        for series in held_back
+        if not _is_open_transaction(series)
+        or not 0 < ages.get(series.key.label("topic"), 0) < _MOST_TRANSACTION_SECONDS
+    ]
+
+
+def _is_open_transaction(held_back: Series) -> bool:
+    return held_back.key.label("reason") == IneligibleReason.ABOVE_LAST_STABLE_OFFSET.code
+
+
 def needs_a_person(group: Waiting) -> bool:
     """Return whether no later run takes these partitions by itself; an unknown reason counts as one that needs help.
 
-    An open transaction may end by itself, but one whose producer is gone lasts until a person ends it.
+    A transaction whose producer is gone may stay open until a person ends it.
     """
     is_open = group.reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET
     return group.reason is None or is_open or not group.reason.retriable

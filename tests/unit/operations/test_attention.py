@@ -11,6 +11,7 @@ from include.tiering.audit.record import FindingState, RecordedFinding
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.copying.plan import HeldBack
+from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.handover.contract import Handover, LocalRetention, forgotten_handovers
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
@@ -21,6 +22,7 @@ from include.tiering.operations.attention import (
     OpenApproval,
     attention_document,
     last_cuts,
+    lasting,
     needs_a_person,
     present_attention,
 )
@@ -80,6 +82,17 @@ def test_what_a_later_run_takes_by_itself_needs_nobody() -> None:
     assert [needs_a_person(group(reason)) for reason in (HeldBack.HOLE, HeldBack.LOST, None)] == [True] * 3
     assert needs_a_person(group(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)), "its producer may be gone"
     assert not any(needs_a_person(group(reason)) for reason in (HeldBack.BYTE_LIMIT, HeldBack.PAST_RETENTION))
+
+
+@pytest.mark.parametrize(("age_seconds", "is_kept"), [(1, False), (899, False), (900, True), (0, True), (None, True)])
+def test_a_transaction_that_brokers_would_have_aborted_needs_a_person(age_seconds: int | None, is_kept: bool) -> None:
+    def held(reason: str) -> Series:
+        return Series(SeriesKey("held", (("reason", reason), ("topic", "orders"))), 1, NOW_MS)
+
+    transaction, other = held(IneligibleReason.ABOVE_LAST_STABLE_OFFSET.code), held(HeldBack.HOLE.code)
+    ages = [(topic, age) for topic, age in (("orders", age_seconds), ("payments", 1)) if age is not None]
+    lags = [Series(SeriesKey("lag", (("topic", topic),)), age, NOW_MS) for topic, age in ages]
+    assert lasting([transaction, other], lags) == ([transaction, other] if is_kept else [other])
 
 
 def test_a_copy_that_may_be_adopted_is_named_in_the_advice() -> None:

@@ -33,12 +33,12 @@ from include.tiering.operations.quality import (
     open_finding,
     open_findings,
 )
+from include.tiering.operations.topic_list import LAG_SECONDS
 from include.tiering.operations.waiting import Waiting, WaitingGroupDocument, waiting, waiting_document
 from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy
-from include.tiering.sizes.metrics import COPY_LAG_SECONDS
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_APPROVALS: Final = 50
@@ -132,7 +132,7 @@ class AttentionService:
         gauges = series.latest((HELD_BACK.name, FINDINGS))
         held_back = gauges.get(HELD_BACK.name, ())
         open_in = [{"topic": held.key.label("topic")} for held in held_back if _is_open_transaction(held)]
-        lags = series.latest((COPY_LAG_SECONDS.name,), labels=open_in) if open_in else {}
+        lags = series.latest((LAG_SECONDS,), labels=open_in) if open_in else {}
         findings, more_findings = open_findings(self._audits, gauges)
         seen = self._mirror.seen()
         return Attention(
@@ -141,11 +141,7 @@ class AttentionService:
             tuple(copy for copy in self._failed_copies.all() if not copy.given_up and not copy.was_left),
             findings,
             more_findings,
-            tuple(
-                group
-                for group in waiting(lasting(held_back, lags.get(COPY_LAG_SECONDS.name, ())))
-                if needs_a_person(group)
-            ),
+            tuple(group for group in waiting(lasting(held_back, lags.get(LAG_SECONDS, ()))) if needs_a_person(group)),
             tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
             tuple(spec.name for spec in POOLS if spec.name in seen and seen[spec.name].slots == 0),
         )

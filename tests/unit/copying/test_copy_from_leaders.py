@@ -169,6 +169,30 @@ def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(
     assert world.offsets(replica_of(leaders)) == RANGES[:1]
 
 
+@pytest.mark.parametrize("base", [0, 10])
+def test_a_whole_copy_of_a_range_that_lost_its_first_offsets_is_finished_before_the_rest_is_cut_again(
+    world: World, leaders: FetchWorld, base: int
+) -> None:
+    """Its first offsets are nowhere else: the worker was killed, and then a broker deleted a segment of its own."""
+    leaders.replace(b"".join(record_batch(at, count=5) for at in range(0, 45, 5)))
+    leaders.model.leader_epoch = 0
+    leaders.scan()
+    world.plan()
+    world.at[CopyStep.SENT, base] = crash
+    with pytest.raises(Crash):
+        world.batch()
+    leaders.model.earliest = base + 5
+    highest = world.metadata.highest_copied_offset(leaders.partition)
+    leaders.source.find_segments(topics=None, copied_to=lambda _: highest, go_on=lambda _: None)
+    assert base + 5 in [known.base_offset for known in leaders.stored()]
+    for run in ("again", "once more"):
+        assert world.planned(run).held_back == ()
+        world.plan(run)
+        assert world.batch(run, f"{run}/0").failed == ()
+    found = world.offsets(replica_of(leaders))
+    assert found == [(at, at + 9) for at in range(0, base + 1, 10)] + [(at, at + 9) for at in range(base + 5, 30, 10)]
+
+
 def test_a_topic_that_is_created_again_during_a_copy_finishes_nothing(world: World, leaders: FetchWorld) -> None:
     leaders.scan()
     world.plan()

@@ -386,3 +386,22 @@ def test_whole_batches_of_elsewhere_are_damage_and_no_records(
         with pytest.raises(RemoteChecksumError, match="damaged"):
             read_all()
     assert offsets == sorted(set(offsets)), "none comes twice before the error"
+
+
+def test_a_wrong_base_offset_ends_no_scan_early(tmp_path: Path) -> None:
+    """No checksum of a batch covers its base offset: here one bit makes a batch begin above the last wanted offset."""
+    with served_archive(tmp_path, Shape(1, 1, 64 * BATCH_BYTES, BATCH_BYTES)) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        (stored,) = tmp_path.rglob(f"*/{0:020d}-*.log")
+        content = bytearray(stored.read_bytes())
+        headers = [header for _, header, _ in batches_of([bytes(content)], 0)]
+        wanted, position = headers[2], sum(header.size_bytes for header in headers[:2])
+        bit = wanted.base_offset ^ (1 << wanted.base_offset.bit_length())
+        assert headers[4].base_offset < bit <= headers[-2].base_offset
+        content[position : position + 8] = bit.to_bytes(8, "big")
+        stored.write_bytes(content)
+        scan_of = PartitionScan(partition, EARLIEST, offset(headers[4].base_offset))
+        plan = app.reading.plan_scan(ScanRequest((scan_of,)))
+        with pytest.raises(RemoteChecksumError, match="damaged"):
+            for task in plan.tasks:
+                list(app.reading.scan(task, columns_of(partition)))

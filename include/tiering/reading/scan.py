@@ -206,7 +206,7 @@ class Scanner:
             for each, read in zip(ranges, reads, strict=True):
                 blocks = chain.from_iterable(islice(found, len(read.parts)))
                 yield each, read.restored(blocks)
-                # The last record that is wanted may be before the last block.
+                # The last record that was restored may be before the last block.
                 deque(blocks, maxlen=0)
 
     def _read_of(self, each: SegmentRange) -> "_Read":
@@ -258,7 +258,8 @@ def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumn
             raise FormatError(f"offset {header.last_offset} is above {end_offset}, the segment's last one", position)
         next_offset = header.last_offset + 1
         if header.base_offset > each.last_offset:
-            return
+            # The rest is looked at all the same: no checksum covers a base offset, but those behind it must follow.
+            continue
         check_crc(header, batch, position)
         if header.is_control or header.last_offset < each.first_offset or aborted.has(header):
             continue

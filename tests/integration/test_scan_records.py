@@ -396,12 +396,12 @@ def test_a_wrong_base_offset_ends_no_scan_early(tmp_path: Path) -> None:
         content = bytearray(stored.read_bytes())
         headers = [header for _, header, _ in batches_of([bytes(content)], 0)]
         wanted, position = headers[2], sum(header.size_bytes for header in headers[:2])
-        bit = wanted.base_offset ^ (1 << wanted.base_offset.bit_length())
-        assert headers[4].base_offset < bit <= headers[-2].base_offset
-        content[position : position + 8] = bit.to_bytes(8, "big")
+        wrong = wanted.base_offset ^ (1 << wanted.base_offset.bit_length())
+        assert headers[4].base_offset < wrong <= headers[-2].base_offset
+        content[position : position + 8] = wrong.to_bytes(8, "big")
         stored.write_bytes(content)
         scan_of = PartitionScan(partition, EARLIEST, offset(headers[4].base_offset))
         plan = app.reading.plan_scan(ScanRequest((scan_of,)))
+        (task,) = plan.tasks
         with pytest.raises(RemoteChecksumError, match="damaged"):
-            for task in plan.tasks:
-                list(app.reading.scan(task, columns_of(partition)))
+            list(app.reading.scan(task, columns_of(partition)))

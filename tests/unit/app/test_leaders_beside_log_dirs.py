@@ -210,3 +210,10 @@ def test_the_free_space_of_a_broker_without_a_directory_is_asked_for(both: Both)
         actions = app.handover_ports.actions
         assert actions.free_bytes(2) == 78
         assert actions.free_bytes(1) not in (77, None)
+
+
+def test_the_free_space_of_a_directory_that_is_not_mounted_is_not_that_of_its_mount_point(both: Both) -> None:
+    both.log_dir.path.rename(both.root / "unmounted")
+    both.log_dir.path.mkdir()
+    with both.opened() as app:
+        assert app.handover_ports.actions.free_bytes(1) is None

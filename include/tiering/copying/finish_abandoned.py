@@ -38,10 +38,12 @@ holds the copy lease, no other worker of this database continues the copy meanwh
 
 *Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names the copy, a
 segment of the same history counts as deleted if the source's log start lies inside it, or if compaction merged it with
-later ones. If the copy replaces a failed segment, a segment in the source that has another end or is not eligible
-counts as deleted. Expiration deletes a kept copy by its rule above: for example once the copy is below the log start,
-another copy of its offsets has passed verification, or a person has decided to skip them. If the source has lost the
-whole partition, `./tiering adopt` finishes the copies that are whole.
+later ones. The plan also names a copy that has the offsets before the source's first segment and ends inside of it, if
+the leader epochs are the same there: what is left of a range is cut again. If the copy replaces a failed segment, a
+segment in the source that has another end or is not eligible counts as deleted. Expiration deletes a kept copy by its
+rule above: for example once the copy is below the log start, another copy of its offsets has passed verification, or a
+person has decided to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies that
+are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence

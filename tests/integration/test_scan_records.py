@@ -17,7 +17,7 @@ from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import TOTAL_FETCH_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError, RemoteResourceNotFoundError
-from include.tiering.formats.record_batch import CODEC_MASK, Codec
+from include.tiering.formats.record_batch import CODEC_MASK, Codec, parse_header
 from include.tiering.formats.record_columns import RecordColumns
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.quotas.contract import ByteLimiter, Scope
@@ -386,3 +386,58 @@ def test_whole_batches_of_elsewhere_are_damage_and_no_records(
         with pytest.raises(RemoteChecksumError, match="damaged"):
             read_all()
     assert offsets == sorted(set(offsets)), "none comes twice before the error"
+
+
+def test_a_wrong_base_offset_ends_no_scan_early(tmp_path: Path) -> None:
+    """No checksum of a batch covers its base offset: here one bit makes a batch begin above the last wanted offset."""
+    with served_archive(tmp_path, Shape(1, 1, 64 * BATCH_BYTES, BATCH_BYTES)) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        (stored,) = tmp_path.rglob(f"*/{0:020d}-*.log")
+        content = bytearray(stored.read_bytes())
+        headers = [header for _, header, _ in batches_of([bytes(content)], 0)]
+        wanted, position = headers[2], sum(header.size_bytes for header in headers[:2])
+        wrong = wanted.base_offset ^ (1 << wanted.base_offset.bit_length())
+        assert headers[4].base_offset < wrong <= headers[-2].base_offset
+        content[position : position + 8] = wrong.to_bytes(8, "big")
+        stored.write_bytes(content)
+        scan_of = PartitionScan(partition, EARLIEST, offset(headers[4].base_offset))
+        plan = app.reading.plan_scan(ScanRequest((scan_of,)))
+        (task,) = plan.tasks
+        with pytest.raises(RemoteChecksumError, match="damaged"):
+            list(app.reading.scan(task, columns_of(partition)))
+
+
+def test_a_wrong_base_offset_of_the_first_batch_that_is_read_leaves_no_record_out(tmp_path: Path) -> None:
+    """One bit makes it end below the first wanted offset, and the batches behind it follow all the same."""
+    with served_archive(tmp_path, Shape(1, 1, 64 * BATCH_BYTES, BATCH_BYTES)) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        (stored,) = tmp_path.rglob(f"*/{0:020d}-*.log")
+        content = bytearray(stored.read_bytes())
+        first = next(
+            header
+            for _, header, _ in batches_of([bytes(content)], 0)
+            if header.base_offset.bit_count() > 1 and header.base_offset > 20
+        )
+        (task,) = app.reading.plan_scan(ScanRequest((PartitionScan(partition, offset(first.base_offset)),))).tasks
+        at = task[0].start_position
+        header = parse_header(content, at)
+        content[at : at + 8] = (header.base_offset ^ (1 << (header.base_offset.bit_length() - 1))).to_bytes(8, "big")
+        stored.write_bytes(content)
+        with pytest.raises(RemoteChecksumError, match="damaged"):
+            list(app.reading.scan(task, columns_of(partition)))
+
+
+def test_a_task_that_gets_the_bytes_of_another_one_gives_no_record(tmp_path: Path) -> None:
+    """Both are whole batches of one segment, which is divided because more tasks are wanted."""
+    with served_archive(tmp_path, Shape(1, 1, 64 * BATCH_BYTES, BATCH_BYTES)) as app:
+        (partition,) = app.adapters.stores.metadata.partitions()
+        storage: Any = app.adapters.storage
+        plan = app.reading.plan_scan(ScanRequest((PartitionScan(partition),), min_tasks=4))
+        positions = [each.start_position for (each,) in plan.tasks]
+        assert len(positions) > 2
+        key = dict(storage._layout.keys(plan.tasks[0][0].segment))[ObjectKind.LOG]
+        for asked, found in ((0, 1), (1, 0), (1, 2), (2, 1)):
+            wrong = Elsewhere(storage._store, key, positions[asked], key, positions[found])
+            scanner = Scanner(SegmentStorage(wrong, storage._layout), NoQuotas())
+            with pytest.raises(RemoteChecksumError, match="damaged"):
+                list(scanner.read(plan.tasks[asked], columns_of(partition)))

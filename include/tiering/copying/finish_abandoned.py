@@ -38,10 +38,12 @@ holds the copy lease, no other worker of this database continues the copy meanwh
 
 *Whole* means that lengths and checksums match, *in parts* that an object is missing. If the plan names the copy, a
 segment of the same history counts as deleted if the source's log start lies inside it, or if compaction merged it with
-later ones. If the copy replaces a failed segment, a segment in the source that has another end or is not eligible
-counts as deleted. Expiration deletes a kept copy by its rule above: for example once the copy is below the log start,
-another copy of its offsets has passed verification, or a person has decided to skip them. If the source has lost the
-whole partition, `./tiering adopt` finishes the copies that are whole.
+later ones. The plan also names a copy that has the offsets before the source's first segment and ends inside of it, if
+the leader epochs are the same there: what is left of a range is cut again. If the copy replaces a failed segment, a
+segment in the source that has another end or is not eligible counts as deleted. Expiration deletes a kept copy by its
+rule above: for example once the copy is below the log start, another copy of its offsets has passed verification, or a
+person has decided to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the copies that
+are whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +56,7 @@ from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.errors import CompactedSegmentError, SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.model.histories import OffsetRange, newest_history, not_skipped, with_records
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, SegmentOrigin
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -102,22 +105,29 @@ def continuing_copies(
     partition: TopicIdPartition,
     highest_copied_offset: int | None,
     following_offset: int,
+    source_epochs: LeaderEpochs,
     is_whole: IsWhole,
 ) -> list[PlannedSegment]:
     """Return the whole abandoned copies that continue what is copied; the source no longer has all of their records.
 
-    Only copies of the history that is followed now count. `highest_copied_offset` is inclusive; if it is
-    None, no copy continues anything. `following_offset` is the first offset above it that the source still has whole.
+    Only copies of the history that is followed now count. `highest_copied_offset` is inclusive; if it is None, a copy
+    counts if it reaches `following_offset`, which is the first offset above it that the source still has whole. A copy
+    may end above that offset, because a leader may begin a segment anywhere; then both have the same `source_epochs`
+    there.
     """
-    if highest_copied_offset is None:
-        return []
-    found, next_offset = [], highest_copied_offset + 1
+    found = []
+    next_offset = following_offset - 1 if highest_copied_offset is None else highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
     for row in abandoned_copies_of(metadata, partition):
         if row.history != history:
             continue
         segment = row.metadata
-        joins = segment.start_offset <= next_offset <= segment.end_offset < following_offset
+        joins = segment.start_offset <= next_offset <= segment.end_offset and next_offset < following_offset
+        both = following_offset, segment.end_offset + 1
+        is_of_source = with_records(source_epochs.range(*both)) == with_records(
+            segment.segment_leader_epochs.range(*both)
+        )
+        joins = joins and (segment.end_offset < following_offset or is_of_source)
         if joins and is_started(row) and other_history(metadata, segment) is None and is_whole(row):
             found.append(PlannedSegment(segment.start_offset, segment.end_offset, segment.segment_size_bytes))
             next_offset = segment.end_offset + 1

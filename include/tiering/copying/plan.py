@@ -135,8 +135,8 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
     if highest is None:
         return None
     undecided = undecided_divergence(partition, metadata)
-    # Above what plans have read of a leader's log, its epochs are not known yet.
-    is_read = replica.found_to is None or highest < replica.found_to
+    # Above what plans have read of a leader's log, its epochs are not known yet, unless they have read it to its end.
+    is_read = replica.found_to is None or highest < replica.found_to or not replica.unread_offsets
     found = find_divergence(partition, epochs, end, highest, metadata, SeenBy.PLAN) if is_read else None
     seen = [divergence.seen for divergence in (undecided, found) if divergence is not None]
     if not seen:

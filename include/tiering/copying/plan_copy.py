@@ -7,7 +7,7 @@ data, because every batch reads the source again before it copies a segment.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Final
 
@@ -109,6 +109,9 @@ def plan_copy(
         highest = metadata.highest_copied_offset(partition)
         pending = next_segments(replica, highest, metadata)
         following = _following(replica, pending, highest)
+        continuing = partial(
+            continuing_copies, metadata, partition, source_epochs=replica.leader_epochs, is_whole=is_whole
+        )
         divergence = held_by_divergence(replica, highest, metadata)
         divergence = divergence if divergence is not None and _may_copy(replica, metadata, registry) else None
         copies = before_divergence(failed.get(partition, ()), divergence)
@@ -125,13 +128,13 @@ def plan_copy(
             refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)
             if refusal is None:
                 new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
+                if highest is None:
+                    to_copy += continuing(None, following.base_offset)
                 to_copy += new
                 held_back += waits
             elif refusal.hole is not None and (
                 # Compacted segments are still there, without all of their records.
-                left := continuing_copies(
-                    metadata, partition, highest, max(following.base_offset, refusal.hole.last + 1), is_whole
-                )
+                left := continuing(highest, max(following.base_offset, refusal.hole.last + 1))
             ):
                 to_copy += left
             else:

@@ -29,6 +29,7 @@ from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
 from include.tiering.kafka.cluster.contract import Brokers, ServedRecords
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.histories import OffsetRange, without
@@ -39,6 +40,7 @@ from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import ranges_of_each
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import BatchEnd
+from include.tiering.runs.cluster_log_dirs import is_here
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.remote_storage import split_storage_url
@@ -154,8 +156,10 @@ class HandoverActions:
             return self._brokers.free_bytes(broker_id)
         found = []
         for path in paths:
-            with suppress(OSError):
-                found.append(shutil.disk_usage(path).free)
+            # An empty mount point is on another disk than the broker's.
+            if is_here(LogDirLocation(broker_id, path)):
+                with suppress(OSError):
+                    found.append(shutil.disk_usage(path).free)
         return min(found, default=None)
 
 

@@ -188,8 +188,12 @@ class ScanPlanner:
         pieces = -(-each.size_bytes // most_bytes)
         if pieces <= 1:
             return [each]
-        found = self._indexes(Reading())(each.segment).split(Positions(each.start_position, each.end_position), pieces)
-        return [replace(each, start_position=start, end_position=end) for start, end in found]
+        indexes = self._indexes(Reading())(each.segment)
+        found = indexes.split(Positions(each.start_position, each.end_position), pieces)
+        return [
+            replace(each, start_position=piece.start, end_position=piece.end, known_ends=indexes.known_ends(piece))
+            for piece in found
+        ]
 
     def _requests_of(self, each: SegmentRange) -> int:
         """Return how many requests the read of a range takes: the manifest, if there is one, and the log."""
@@ -299,12 +303,15 @@ class _PartitionPlanner:
     def _range_of(self, part: ServedPart, aborted: Iterable[AbortedTxn]) -> SegmentRange:
         """Return the range of the log that has the part; the offset index is read only for a part of a segment."""
         positions = Positions(0, part.segment.segment_size_bytes)
+        known_ends: tuple[int, ...] = ()
         if not part.is_whole:
-            positions = self._indexes(part.segment).positions(part.first_offset, part.last_offset)
+            indexes = self._indexes(part.segment)
+            positions = indexes.positions(part.first_offset, part.last_offset)
+            known_ends = indexes.known_ends(positions)
         touching = (
             each for each in aborted if each.first_offset <= part.last_offset and each.last_offset > part.first_offset
         )
-        return SegmentRange(part.segment, *positions, part.first_offset, part.last_offset, tuple(touching))
+        return SegmentRange(part.segment, *positions, part.first_offset, part.last_offset, tuple(touching), known_ends)
 
     def _aborted(self, chosen: Sequence[ServedPart]) -> tuple[AbortedTxn, ...]:
         """Return all aborted transactions that have records in these parts.

@@ -63,6 +63,7 @@ class SegmentRange:
         first_offset: the first offset that is wanted (inclusive).
         last_offset: the last offset that is wanted (inclusive).
         aborted: transactions that touch these offsets, and whose records are left out.
+        known_ends: offsets at which batches of the range end, ascending, if they are known from the offset index.
     """
 
     segment: RemoteLogSegmentMetadata
@@ -71,6 +72,7 @@ class SegmentRange:
     first_offset: int
     last_offset: int
     aborted: tuple[AbortedTxn, ...] = ()
+    known_ends: tuple[int, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -206,7 +208,7 @@ class Scanner:
             for each, read in zip(ranges, reads, strict=True):
                 blocks = chain.from_iterable(islice(found, len(read.parts)))
                 yield each, read.restored(blocks)
-                # The last record that is wanted may be before the last block.
+                # The last record that was restored may be before the last block.
                 deque(blocks, maxlen=0)
 
     def _read_of(self, each: SegmentRange) -> "_Read":
@@ -252,13 +254,19 @@ def _part(parts: LogParts, number: int, limiter: ByteLimiter) -> Iterator[bytes]
 def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumns") -> "Iterator[ColumnBatch]":
     aborted = AbortedBatches(each.aborted)
     next_offset, end_offset = each.segment.start_offset, each.segment.end_offset
+    # No checksum covers a base offset. Batches that follow each other and end where the index says are the wanted ones.
+    known_ends = deque(each.known_ends)
     for position, header, batch in batches_of(blocks, each.start_position):
         check_follows(header, next_offset, position)
         if header.last_offset > end_offset:
             raise FormatError(f"offset {header.last_offset} is above {end_offset}, the segment's last one", position)
+        if known_ends and header.last_offset >= known_ends[0]:
+            if header.last_offset != known_ends[0]:
+                break
+            known_ends.popleft()
         next_offset = header.last_offset + 1
         if header.base_offset > each.last_offset:
-            return
+            continue
         check_crc(header, batch, position)
         if header.is_control or header.last_offset < each.first_offset or aborted.has(header):
             continue
@@ -269,6 +277,10 @@ def _decoded(each: SegmentRange, blocks: Iterable[bytes], columns: "RecordColumn
             raise type(error)(f"the batch at offset {header.base_offset}: {error.message}", position) from error
         if columns.is_full:
             yield columns.take()
+    if known_ends:
+        raise FormatError(
+            f"no batch ends at offset {known_ends[0]}, where the offset index has one", each.start_position
+        )
 
 
 class _HeldBack:

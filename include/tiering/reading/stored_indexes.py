@@ -66,6 +66,11 @@ class StoredIndexes:
         start = 0 if first_offset <= self._segment.start_offset else index.lookup(first_offset).position
         return Positions(start, position_behind(index, last_offset) or size_bytes)
 
+    def known_ends(self, positions: Positions) -> tuple[int, ...]:
+        """Return offsets at which batches of the range end: the first and the last that the offset index names."""
+        first, last = (bisect_left(self._offsets.positions, position) for position in positions)
+        return tuple(int(self._offsets.offsets[found]) for found in sorted({first, last - 1}) if first <= found < last)
+
     def split(self, positions: Positions, pieces: int) -> tuple[Positions, ...]:
         """Divide a range into at most so many pieces of about the same bytes, each with other batches."""
         starts, known = [positions.start], self._offsets.positions

@@ -109,7 +109,7 @@ def compare_tiers(
             replica, leading_eligible(rolled), highest, metadata, retentions, now_ms
         )
         lag = _lag(replica.topic_id_partition, rolled[len(past_retention) :], now_ms)
-        lags.append(_with_unread(lag, replica))
+        lags.append(_with_unread(lag, replica, highest))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
     return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)
 
@@ -120,13 +120,19 @@ def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int)
     return PartitionLag(partition, size_bytes, len(waiting), _seconds(waiting, now_ms))
 
 
-def _with_unread(lag: PartitionLag, replica: Replica) -> PartitionLag:
-    """Add what no plan has read yet of a leader's log; nothing if the segments are files, or the size is not known."""
+def _with_unread(lag: PartitionLag, replica: Replica, highest_copied: int | None) -> PartitionLag:
+    """Add what no plan has read yet of a leader's log; nothing if the segments are files, or the size is not known.
+
+    A leader may be new, and its log remote already, because it was copied from another one. Unread offsets up to the
+    highest copied one are left out; each offset counts as many bytes.
+    """
     log_bytes, segment_bytes = replica.log_bytes, replica.segment_bytes
     if not replica.unread_offsets or log_bytes is None or segment_bytes is None:
         return lag
     known = sum(segment.size_bytes for segment in replica.segments if segment.end_offset >= replica.log_start_offset)
-    rolled_bytes = max(0, log_bytes - known - segment_bytes)
+    unread, copied_to = replica.unread_offsets, 0 if highest_copied is None else highest_copied + 1
+    waiting = min(unread, max(0, replica.high_watermark - copied_to))
+    rolled_bytes = max(0, (log_bytes - known) * waiting // unread - segment_bytes)
     segments = -(-rolled_bytes // segment_bytes)
     return replace(lag, size_bytes=lag.size_bytes + rolled_bytes, segments=lag.segments + segments)
 

@@ -19,6 +19,7 @@ from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.metadata_topic import UNDER_WAY_MS
 from tests.simulation.world.object_store import perform
+from tests.simulation.world.records import size_of
 
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
@@ -122,6 +123,21 @@ class ModelAdmin:
             return OffsetsAnswer(offsets, refused)
 
         return self._ask("partition_offsets", "", said)
+
+    def log_sizes(self, leaders: Mapping[TopicIdPartition, int]) -> Mapping[TopicIdPartition, int]:
+        def said() -> Mapping[TopicIdPartition, int]:
+            found = {}
+            for one, broker in leaders.items():
+                log = self._world.cluster.logs.get(one)
+                if log is not None and (replica := log.replicas.get(broker)) is not None:
+                    found[one] = sum(size_of(one, file.records) for file in replica.files)
+            return found
+
+        return self._ask("log_sizes", "", said)
+
+    def free_bytes(self, broker_id: int) -> int | None:
+        """No release of these brokers tells it."""
+        return self._ask("free_bytes", str(broker_id), lambda: None)
 
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         def checked() -> None:

@@ -149,6 +149,31 @@ def test_a_leader_that_moves_to_a_broker_without_a_directory_is_read_from_its_ne
         assert app.operations.diagnose("orders")
 
 
+def test_offsets_that_a_leader_never_had_to_be_read_for_are_no_divergence(both: Both) -> None:
+    """Broker 2 leads, then broker 1, which copies two leader epochs, then broker 2 again, with a higher log start."""
+
+    def batches(*bases: int, epoch: int) -> list[bytes]:
+        return [record_batch(at, count=5, timestamp_ms=1_700_000_000_000 + at, leader_epoch=epoch) for at in bases]
+
+    model = both.model(1)
+    both.logs.logs[ELSEWHERE], model.high_watermark = b"".join(batches(0, 5, 10, 15, epoch=0)), 20
+    both.copy("first")
+    directory = both.log_dir.partition("orders-1", epochs=[(0, 0), (1, 15), (2, 30)])
+    directory.segment(0, batches(0, 5, 10, epoch=0), next_base=15)
+    directory.segment(15, batches(15, 20, 25, epoch=1), next_base=30)
+    directory.segment(30, batches(30, 35, 40, epoch=2), next_base=45)
+    directory.segment(45, batches(45, epoch=2))
+    both.log_dir.checkpoint("recovery-point-offset-checkpoint", {"orders-0": 35, "orders-1": 50})
+    model.leader, model.leader_epoch, model.high_watermark = 1, 2, 50
+    both.copy("second")
+    model.leader, model.leader_epoch, model.earliest, model.high_watermark = 2, 3, 60, 100
+    both.logs.logs[ELSEWHERE] = b"".join(batches(*range(60, 100, 5), epoch=3))
+    with both.opened() as app:
+        (held,) = app.copying.plan("third").held_back
+        assert (held.reason, held.hole) == (HeldBack.HOLE, (45, 59))
+        assert not app.adapters.stores.metadata.divergences(ELSEWHERE)
+
+
 def test_without_partitions_elsewhere_no_database_is_needed(both: Both) -> None:
     (both.root / "metadata.sqlite").unlink()
     both.model(1).leader = 1
@@ -185,3 +210,10 @@ def test_the_free_space_of_a_broker_without_a_directory_is_asked_for(both: Both)
         actions = app.handover_ports.actions
         assert actions.free_bytes(2) == 78
         assert actions.free_bytes(1) not in (77, None)
+
+
+def test_the_free_space_of_a_directory_that_is_not_mounted_is_not_that_of_its_mount_point(both: Both) -> None:
+    both.log_dir.path.rename(both.root / "unmounted")
+    both.log_dir.path.mkdir()
+    with both.opened() as app:
+        assert app.handover_ports.actions.free_bytes(1) is None

@@ -41,10 +41,14 @@ NEXT = PlannedSegment(10, 19, 1_000)
 @pytest.mark.parametrize(
     ("highest", "following", "found"),
     [
-        (None, 20, []),
+        (None, 20, [NEXT]),
+        (None, 15, [NEXT]),
+        (None, 10, []),
+        (None, 21, []),
         (8, 20, []),
         (9, 20, [NEXT]),
-        (9, 19, []),
+        (9, 19, [NEXT]),
+        (9, 10, []),
         (9, 21, [NEXT]),
         (15, 20, [NEXT]),
         (18, 20, [NEXT]),
@@ -60,9 +64,19 @@ def test_a_copy_continues_where_it_joins_and_the_source_goes_on_behind_it(
         asked.append(row)
         return True
 
-    assert continuing_copies(world.metadata, orders.topic_id_partition, highest, following, is_whole) == found
+    epochs, partition = left.metadata.segment_leader_epochs, orders.topic_id_partition
+    assert continuing_copies(world.metadata, partition, highest, following, epochs, is_whole) == found
     assert asked == ([left] if found else [])
-    assert continuing_copies(world.metadata, orders.topic_id_partition, highest, following, lambda _: False) == []
+    assert continuing_copies(world.metadata, partition, highest, following, epochs, lambda _: False) == []
+
+
+def test_a_copy_that_ends_in_records_of_another_leader_continues_nothing(
+    world: World, orders: ReplicaId, left: SegmentRow
+) -> None:
+    other = LeaderEpochs.of([(0, 0), (1, 15)])
+    partition = orders.topic_id_partition
+    assert continuing_copies(world.metadata, partition, 9, 15, other, lambda _: True) == []
+    assert continuing_copies(world.metadata, partition, 9, 20, other, lambda _: True) == [NEXT]
 
 
 def test_a_copy_whose_deletion_has_begun_continues_nothing(
@@ -70,7 +84,9 @@ def test_a_copy_whose_deletion_has_begun_continues_nothing(
 ) -> None:
     monkeypatch.setattr(finish_abandoned, "is_started", lambda _: False)
     partition = orders.topic_id_partition
-    assert continuing_copies(world.metadata, partition, 9, 20, lambda _: True) == []
+    assert (
+        continuing_copies(world.metadata, partition, 9, 20, left.metadata.segment_leader_epochs, lambda _: True) == []
+    )
     assert replacement_copies(world.metadata, partition, [left.metadata], lambda _: True) == []
 
 
@@ -80,10 +96,14 @@ def test_a_copy_of_another_history_continues_nothing(
     partition = orders.topic_id_partition
     monkeypatch.setattr(finish_abandoned, "newest_history", lambda _: 7)
     assert left.history != 7
-    assert continuing_copies(world.metadata, partition, 9, 20, lambda _: True) == []
+    assert (
+        continuing_copies(world.metadata, partition, 9, 20, left.metadata.segment_leader_epochs, lambda _: True) == []
+    )
     monkeypatch.undo()
     monkeypatch.setattr(finish_abandoned, "other_history", lambda *_: "of another leader")
-    assert continuing_copies(world.metadata, partition, 9, 20, lambda _: True) == []
+    assert (
+        continuing_copies(world.metadata, partition, 9, 20, left.metadata.segment_leader_epochs, lambda _: True) == []
+    )
     assert replacement_copies(world.metadata, partition, [left.metadata], lambda _: True) == []
 
 

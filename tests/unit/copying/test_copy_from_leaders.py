@@ -7,6 +7,7 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import TieringError
 from include.tiering.formats.indexes import parse_producer_snapshot
 from include.tiering.formats.record_batch import ControlType
@@ -167,6 +168,47 @@ def test_a_log_start_that_rises_above_the_range_during_a_copy_finishes_nothing(
     world.at[CopyStep.SENT, 10] = lambda: setattr(leaders.model, "earliest", 16)
     world.batch()
     assert world.offsets(replica_of(leaders)) == RANGES[:1]
+
+
+@pytest.mark.parametrize("base", [0, 10])
+def test_a_whole_copy_of_a_range_that_lost_its_first_offsets_is_finished_before_the_rest_is_cut_again(
+    world: World, leaders: FetchWorld, base: int
+) -> None:
+    """Its first offsets are nowhere else: the worker was killed, and then a broker deleted a segment of its own."""
+    leaders.replace(b"".join(record_batch(at, count=5) for at in range(0, 45, 5)))
+    leaders.model.leader_epoch = 0
+    leaders.scan()
+    world.plan()
+    world.at[CopyStep.SENT, base] = crash
+    with pytest.raises(Crash):
+        world.batch()
+    leaders.model.earliest = base + 5
+    highest = world.metadata.highest_copied_offset(leaders.partition)
+    leaders.source.find_segments(topics=None, copied_to=lambda _: highest, go_on=lambda _: None)
+    assert base + 5 in [known.base_offset for known in leaders.stored()]
+    for run in ("again", "once more"):
+        assert world.planned(run).held_back == ()
+        world.plan(run)
+        assert world.batch(run, f"{run}/0").failed == ()
+    found = world.offsets(replica_of(leaders))
+    assert found == [(at, at + 9) for at in range(0, base + 1, 10)] + [(at, at + 9) for at in range(base + 5, 30, 10)]
+
+
+def test_a_log_that_ends_below_what_was_copied_after_an_unclean_election_is_a_divergence_at_once(
+    world: World, leaders: FetchWorld
+) -> None:
+    """The new leader has less than is remote, in another history, and that was read to its end."""
+    leaders.scan()
+    world.plan()
+    assert world.batch().failed == ()
+    leaders.replace(
+        bytes_between(0, 4) + b"".join(record_batch(base, count=5, leader_epoch=3) for base in range(5, 20, 5))
+    )
+    leaders.model.leader_epoch = 3
+    leaders.scan()
+    (held,) = world.planned("again").held_back
+    assert held.reason is HeldBack.DIVERGENCE
+    assert [divergence.seen.offsets for divergence in world.metadata.divergences(leaders.partition)] == [(5, 25)]
 
 
 def test_a_topic_that_is_created_again_during_a_copy_finishes_nothing(world: World, leaders: FetchWorld) -> None:

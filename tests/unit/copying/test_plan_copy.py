@@ -221,7 +221,8 @@ def abandoned_row(start: int, end: int, number: int = 1) -> SegmentRow:
         ([(150, 169), (170, 199)], [[150, 170]]),
         ([(140, 169)], [[140]]),
         ([(160, 199)], []),
-        ([(150, 200)], []),
+        ([(150, 200)], [[150]]),
+        ([(200, 249)], []),
     ],
 )
 def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(abandoned, planned):

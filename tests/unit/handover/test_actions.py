@@ -172,7 +172,7 @@ def test_a_publication_that_is_refused_says_so_by_itself() -> None:
 def test_free_space_is_what_was_declared_or_that_of_the_fullest_disk_or_what_the_broker_says(
     monkeypatch: pytest.MonkeyPatch, known: int, free: int
 ) -> None:
-    disks = {"/a": 700, "/b": 300, "/elsewhere": 1}
+    disks = {"/a": 700, "/b": 300, "/elsewhere": 1, "/unmounted": 5}
 
     def usage(path: Path) -> Any:
         if str(path) not in disks:
@@ -180,7 +180,8 @@ def test_free_space_is_what_was_declared_or_that_of_the_fullest_disk_or_what_the
         return SimpleNamespace(free=disks[str(path)])
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    brokers = [(1, "/a"), (1, "/b"), (1, "/gone"), (2, "/elsewhere")]
+    monkeypatch.setattr("include.tiering.handover.actions.is_here", lambda log_dir: log_dir.path != Path("/unmounted"))
+    brokers = [(1, "/a"), (1, "/b"), (1, "/gone"), (1, "/unmounted"), (2, "/elsewhere")]
     settings: Any = SimpleNamespace(
         log_dirs=[SimpleNamespace(broker_id=broker, path=Path(path)) for broker, path in brokers]
     )

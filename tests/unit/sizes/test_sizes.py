@@ -394,6 +394,21 @@ def test_an_unknown_or_future_timestamp_is_no_age(timestamp_ms: int) -> None:
     assert compared(local, Rows(None)).copy_lags == (PartitionLag(ORDERS_0, 1_000, 1, 0.0),)
 
 
+@pytest.mark.parametrize(
+    ("highest", "found_to", "waits"),
+    [(None, 0, 9_000), (499, 0, 4_000), (799, 0, 1_000), (999, 0, 0), (499, 600, 3_000)],
+)
+def test_what_is_not_read_yet_of_a_new_leader_waits_only_above_what_was_copied(
+    highest: int | None, found_to: int, waits: int
+) -> None:
+    """Broker 2, which is read over the network, leads now; broker 1, whose directory was read, led before."""
+    known = tuple(segment(base) for base in range(0, found_to, 100))
+    local = with_log(*known, found_to=found_to, high_watermark=1_000, log_bytes=10_000, segment_bytes=1_000)
+    (lag,) = compared(local, Rows(highest)).copy_lags
+    of_known = sum(each.size_bytes for each in known if highest is None or each.end_offset > highest)
+    assert (lag.size_bytes, lag.segments) == (of_known + waits, (of_known + waits) // 1_000)
+
+
 def test_what_we_deleted_is_local_alone() -> None:
     local = with_log(segment(0), segment(100), segment(200))
     assert compared(local, Rows(299, log_start=150)).duplicates == (DuplicateBytes(ORDERS_0, 2_000),)

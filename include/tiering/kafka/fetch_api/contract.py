@@ -128,11 +128,20 @@ class GrowingRange:
 
 
 def epochs_of(ranges: Iterable[FetchedRange]) -> LeaderEpochs:
-    """Return the epochs of consecutive ranges, each epoch from its first batch on."""
+    """Return the epochs of ranges, each epoch from its first batch on.
+
+    Ranges before a gap are left out: the epochs of the offsets in the gap are not known, so epochs before it would seem
+    to reach up to its end.
+    """
     found: list[LeaderEpochEntry] = []
-    for entry in (entry for known in ranges for entry in known.leader_epochs):
-        if not found or found[-1].epoch != entry.epoch:
-            found.append(entry)
+    next_offset = None
+    for known in ranges:
+        if known.base_offset != next_offset:
+            found.clear()
+        for entry in known.leader_epochs:
+            if not found or found[-1].epoch != entry.epoch:
+                found.append(entry)
+        next_offset = known.next_offset
     return LeaderEpochs(tuple(found))
 
 

@@ -21,7 +21,7 @@ from plugins.tiering_airflow.data_docs import QualityReportLink, data_docs, erro
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
-from plugins.tiering_airflow.readiness import form_of, scope_of
+from plugins.tiering_airflow.run_form import form_of, scope_of
 from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, amount, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 

@@ -19,12 +19,11 @@ from plugins.tiering_airflow import alerts
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
+from plugins.tiering_airflow.run_form import form_of, scope_of
 from plugins.tiering_airflow.spark_cluster import cluster_remarks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from include.tiering.copying.run_scope import RunScope
 
 
 MISSING_KEY: Final = "tiering_missing"
@@ -46,7 +45,7 @@ class ReadinessTrigger(BaseTrigger):
         slot_pool: the pool of the work; a size of 0 delays the run.
         store_alone: see `OperationsService.ready`.
         said: the missing items that the task has logged already.
-        form: the fields of the form that choose partitions; see `form_of`.
+        form: the fields of the form that choose partitions; see `run_form.form_of`.
     """
 
     def __init__(
@@ -224,19 +223,3 @@ class TieringReadySensor(BaseSensorOperator):
         for line in waiting[_MOST_IN_TITLE:]:
             self.log.info("Waiting: %s", line)
         return {"summary": event["summary"], "waiting": waiting, "remarks": remarks}
-
-
-def form_of(context: "Context") -> dict[str, Any]:
-    """Return the fields of the run's form that choose partitions, None if one is empty or absent.
-
-    They are arguments of the trigger as well, so Airflow stores them.
-    """
-    params = context.get("params") or {}
-    return {"topics": list(params.get("topics") or ()) or None}
-
-
-def scope_of(form: Mapping[str, Any]) -> "RunScope":
-    """Return which partitions a run with these fields takes."""
-    from include.tiering.copying.run_scope import RunScope
-
-    return RunScope(tuple(form.get("topics") or ()))

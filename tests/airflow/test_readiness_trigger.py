@@ -14,7 +14,8 @@ from airflow.triggers.base import TriggerEvent
 
 from include.tiering.copying.run_scope import RunScope
 from plugins.tiering_airflow.errors import NotReadyError
-from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor, form_of, scope_of
+from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor
+from plugins.tiering_airflow.run_form import form_of, scope_of
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployment
 from tests.doubles.patience import PATIENCE_SECONDS
 

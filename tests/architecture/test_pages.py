@@ -62,8 +62,8 @@ _THIRD_PARTIES: Final = {
 """What the page says that a layer never uses, as the module of which the contracts speak."""
 
 
-def _section(heading: str) -> str:
-    found = re.search(rf"^#+ {heading}\n(.*?)(?=^## |\Z)", _PAGE, re.MULTILINE | re.DOTALL)
+def _section(heading: str, page: str = _PAGE) -> str:
+    found = re.search(rf"^#+ {heading}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert found is not None, f"no section {heading!r}"
     return found.group(1)
 
@@ -142,6 +142,25 @@ def test_every_module_that_it_names_is_there() -> None:
                 if not any(any(place.glob(name)) for place in places) and not any(_LIBRARY.rglob(name)):
                     missing.append(name)
     assert not missing
+
+
+# README.md's short table of changes says where each begins, and leads to the rows with all of its files.
+
+_CHANGES: Final = _tables(_section("Where to change what", (ROOT / "README.md").read_text()))[0]
+
+
+def test_the_short_table_of_changes_is_short() -> None:
+    assert 8 <= len(_CHANGES) <= 10
+
+
+@pytest.mark.parametrize("row", _CHANGES, ids=lambda row: row[0])
+def test_a_change_begins_in_the_files_that_its_row_on_the_page_names(row: list[str]) -> None:
+    """The row of the page is in the section to which the short table leads."""
+    anchor = row[2].partition("docs/architecture.md#")[2].partition(")")[0]
+    headings = re.findall(r"^### (.+)$", _section("Where to make a change"), re.MULTILINE)
+    heading = next(one for one in headings if re.sub(r"[^a-z -]", "", one.lower()).replace(" ", "-") == anchor)
+    rows = _section(heading).partition("\n### ")[0]
+    assert [name for name in _quoted(row[1]) if f"`{name}`" not in rows and not (_LIBRARY / name).is_dir()] == []
 
 
 # The page of damages is the catalogue that the fault injection goes through, and the catalogue is large enough.

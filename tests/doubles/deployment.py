@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from include.tiering.app.stores import Stores
+from include.tiering.app.sql_stores import Stores
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier

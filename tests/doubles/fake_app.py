@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from include.tiering.app import App
-from include.tiering.app.stores import Stores
+from include.tiering.app.sql_stores import Stores
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigCheck, ConfigEntity, accept_all
 from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_pools
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.app.stores import Stores
+from include.tiering.app.sql_stores import Stores
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS, is_created, open_engine
 from include.tiering.database.migrations import current_revision, require_head

@@ -18,7 +18,7 @@ class RunScope:
 
     To add a criterion, such as a broker, add a field here and apply it in `scan`, `in_cluster` and `archived`, because
     partitions are found in the source, in the cluster's metadata and in the archive. `scope_of` in
-    `plugins/tiering_airflow/readiness.py` makes a scope from the fields of a DAG's form.
+    `plugins/tiering_airflow/run_form.py` makes a scope from the fields of a DAG's form.
 
     A partition that the run does not take must be missing in the report that `scan` returns. It is not enough to leave
     it out of the plan: the scan then shows the partition, the plan names no loss of it, and `record_losses` removes its

@@ -53,7 +53,7 @@ _STEPS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("events",), 0),
     (("events", "--topic", _TOPIC, "--since", "2h"), 0),
     (("events", "--topic", "ordrs"), 2),
-    (("attention",), 0),
+    (("attention",), 1),  # The bundled broker data have an open transaction.
     (("quality",), 0),
     (("segments", _TOPIC), 0),
     (("retention", _TOPIC, "--retention-ms", "7d"), 0),

@@ -410,9 +410,10 @@ def attention(ctx: typer.Context, as_json: Json = False) -> None:
     """Show what waits for a person, each with its entry of the runbook.
 
     These are plans of deletions and handovers that wait for an answer in Airflow, with who cut the retention; segments
-    that failed their verification; open findings of audits; partitions that no later run takes without a decision; and
-    handovers without progress. Held partitions are those of the last plan of all topics, findings those of the last
-    audit. The exit code is 1 if anything waits.
+    that failed their verification; open findings of audits; partitions that no later run takes without a decision, or
+    whose transaction is open for longer than brokers allow by default; handovers without progress; and pools without
+    slots. Held partitions are those of the last plan of all topics, findings those of the last audit. The exit code is
+    1 if anything waits.
     """
     with session_of(ctx).opened() as app:
         found = app.operations.attention.now()

@@ -165,6 +165,7 @@ ZERO: Final = {
     "tiering_remote_log_size_differences",
     "tiering_lost_offsets",
     "tiering_remote_copy_out_of_sight_partitions",
+    "tiering_log_dir_unreadable",
     "tiering_remote_delete_lag_seconds",
     "tiering_duplicate_bytes",
     "tiering_audit_refusals",

@@ -219,8 +219,10 @@ def test_reads_double_in_each_window_that_leaves_the_core_free(monkeypatch: pyte
 
 
 STUCK = """
+import signal
 import threading
 from include.tiering.remote_storage.parallel_reads import blocks_in_order
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell in the background ignores it, and so would we.
 stuck = threading.Event()
 for each in blocks_in_order([(1, lambda _: [1])] + [(1, lambda _: [stuck.wait()])] * 3, at_once=4, most_bytes=4):
     print(next(each), flush=True)

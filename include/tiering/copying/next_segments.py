@@ -219,12 +219,10 @@ def past_retention_segments(
     leading = list(takewhile(lambda segment: segment.base_offset in past_retention, eligible))
     if not leading:
         return []
-    begun = [row.metadata for row in abandoned_copies_of(metadata, replica.topic_id_partition) if is_started(row)]
-    return [
-        past_retention[segment.base_offset]
-        for segment in leading
-        if all(segment.end_offset < abandoned.start_offset for abandoned in begun)
-    ]
+    abandoned = filter(is_started, abandoned_copies_of(metadata, replica.topic_id_partition))
+    if (first := next(abandoned, None)) is not None:
+        leading = [segment for segment in leading if segment.end_offset < first.metadata.start_offset]
+    return [past_retention[segment.base_offset] for segment in leading]
 
 
 def _as_copied(partition: TopicIdPartition, segment: LogSegment, now_ms: int) -> RemoteLogSegmentMetadata:

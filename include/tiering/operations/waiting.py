@@ -39,8 +39,7 @@ def waiting(held_back: Sequence[Series]) -> tuple[Waiting, ...]:
     """Group the series of `HELD_BACK` by reason."""
     by_code: dict[str, list[tuple[str, Series]]] = {}
     for series in held_back:
-        labels = dict(series.key.labels)
-        by_code.setdefault(labels["reason"], []).append((labels["topic"], series))
+        by_code.setdefault(series.key.label("reason"), []).append((series.key.label("topic"), series))
     groups = [_group(code, found) for code, found in by_code.items()]
     return tuple(sorted(groups, key=lambda group: (-group.partitions, group.code)))
 

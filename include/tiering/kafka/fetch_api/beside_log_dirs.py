@@ -7,13 +7,13 @@
 | has one, and the directory cannot be read         | nothing: the partition waits, and the scan names the path |
 
 So the settings and the leader alone decide. A disk that is away for a moment changes nothing, because the two sources
-cut the log at other offsets: whoever went back and forth with each mount would copy the segment at each seam twice. A
+cut the log at other offsets: if each mount changed the source, the segment at each change would be copied twice. A
 move of the leadership does the same as between two brokers with directories: the next segment of the new source is
 taken whole.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.fetch_api.contract import DIRECTORY_ID
@@ -110,12 +110,10 @@ class LogDirsAndLeaders:
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         return self._of(replica_id).unfinished_transactions(replica_id)
 
-    @contextmanager
     def open_segment(
         self, replica_id: ReplicaId, base_offset: int, *, go_on: Callable[[], object] = go_on_always
-    ) -> Iterator[OpenSegment]:
-        with self._of(replica_id).open_segment(replica_id, base_offset, go_on=go_on) as opened:
-            yield opened
+    ) -> AbstractContextManager[OpenSegment]:
+        return self._of(replica_id).open_segment(replica_id, base_offset, go_on=go_on)
 
     def _of(self, replica_id: ReplicaId) -> LogSource:
         return self.others.source() if replica_id.directory_id == DIRECTORY_ID else self._log_dirs

@@ -33,7 +33,8 @@ def class_archive(environment: Mapping[str, str], say: Callable[[str], None]) ->
         say("waiting for Spark's class archive to be built, once (about 40 s); later jobs start faster with it")
         archive.parent.mkdir(parents=True, exist_ok=True)
         with archive.with_suffix(".lock").open("w") as lock:
-            # If several processes find no archive, one of them builds it, and the others wait.
+            # Of several processes that find no archive, one builds it while the others wait; if it fails, the next
+            # one tries.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not archive.exists():
                 _build(archive, environment)

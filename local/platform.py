@@ -31,14 +31,14 @@ _POLL_SECONDS: Final = 0.5
 
 
 class PlatformError(RuntimeError):
-    """The local platform, its brokers or a DAG run did not do in time what a command needs; the message says what."""
+    """The local platform, its brokers or a DAG run failed, or was not ready in time; the message says what and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform whose airflow.cfg is written. `say` is called with one line before each wait.
+    """A platform whose airflow.cfg was written before. `say` is called with one line before each wait.
 
-    If `start` starts the metrics component, that listens on `metrics_port` of loopback.
+    If the metrics component does not run yet, `start` lets it listen on `metrics_port` of the loopback address.
     """
 
     layout: Layout
@@ -48,7 +48,7 @@ class Platform:
     say: Callable[[str], None]
 
     def set_up(self) -> None:
-        """Create or migrate the databases. Raises PlatformError."""
+        """Create or migrate the databases of Airflow and of the platform. Raises PlatformError if that fails."""
         self.say("waiting for the databases to be created or brought up to date (about 15 s the first time)")
         log = self.layout.component_logs / "set-up.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,11 @@ class Platform:
             raise PlatformError(f"set-up failed, its last lines ({log}):\n{last_lines(log)}")
 
     def start(self) -> None:
-        """Start components that do not run yet, and wait until all are healthy. Raises PlatformError."""
+        """Start components that do not run yet, and wait until all are healthy.
+
+        Raises:
+            PlatformError: a component ended, or is not healthy in time.
+        """
         running = processes.recorded(self.layout.components)
         for name, arguments in COMPONENTS.items():
             if name not in running:
@@ -145,7 +149,7 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
     without_tasks = [process for process in components.values() if process != scheduler]
     tasks = processes.family(components.values(), mark) - processes.family(without_tasks, "")
     processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
-    # A triggerer takes ten seconds to see that its child has ended. A second SIGTERM shortens this to five.
+    # A triggerer takes ten seconds to see that its child has ended; after a second SIGTERM it takes five.
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
     late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)

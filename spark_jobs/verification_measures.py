@@ -1,8 +1,8 @@
 """Measure planned segments in Spark tasks, which get shares of about equal bytes.
 
-Each task opens the library, so its reads are charged to the fetch quota under an allocation of its own process. A task
-that stops with a TieringError returns the error as a row, so that the driver can decide whether to retry; any other
-exception fails the Spark job. A segment whose private key is missing does not stop the others. Measures are
+Each task opens the library in its own process, and its reads are charged to that process's allocation of the fetch
+quota. A task that stops with a TieringError returns the error as a row, so that the driver can decide whether to retry;
+any other exception fails the Spark job. A segment whose private key is missing does not stop the others. Measures are
 sent as JSON, so that `verification.measures` alone defines their columns, and no Spark schema repeats them.
 """
 
@@ -89,10 +89,11 @@ def measure_from_json(text: str) -> SegmentMeasure:
 
 
 def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:
-    """Divide segments into at most `tasks` shares of about the same bytes; no share is empty, and each keeps the order.
+    """Divide segments into at most `tasks` shares of about the same bytes.
 
-    Segments are assigned from the largest to the smallest, each to the share with the fewest bytes. So no share exceeds
-    another by more than one segment.
+    No share is empty, and the segments of a share are in the order in which they were given. They are assigned from the
+    largest to the smallest, each to the share with the fewest bytes so far. So the bytes of two shares differ by at
+    most those of one segment.
     """
     loads = [(0, number) for number in range(tasks)]
     task_of: dict[int, int] = {}

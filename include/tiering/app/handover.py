@@ -20,7 +20,7 @@ _LEASE_MS: Final = 30_000
 
 
 def publication_service(app: "App") -> PublicationService:
-    """Return the service that sends metadata records to the brokers."""
+    """Return the service that publishes metadata records to the brokers' topic `__remote_log_metadata`."""
     adapters, stores = app.adapters, app.adapters.stores
     return PublicationService(
         settings=app.settings,
@@ -37,7 +37,7 @@ def publication_service(app: "App") -> PublicationService:
 
 
 def handover_service(app: "App") -> HandoverService:
-    """Return the service that hands topics over."""
+    """Return the service that hands topics over from this platform to their brokers."""
     adapters = app.adapters
     return HandoverService(
         handovers=adapters.stores.handovers,
@@ -51,7 +51,12 @@ def handover_service(app: "App") -> HandoverService:
 
 
 def handover_ports(app: "App") -> HandoverPorts:
-    """Return the ports of a handover's steps. Raises SettingError without bootstrap servers."""
+    """Return what the steps of a handover work with: brokers, stores and actions of the platform.
+
+    Raises:
+        SettingError: no bootstrap servers are set.
+        MetadataUnavailableError, ForeignClusterError, BrokersError: as `ClusterLogDirs.require_cluster`.
+    """
     adapters, stores = app.adapters, app.adapters.stores
     if not adapters.has_brokers:
         raise SettingError("cluster.bootstrap_servers is not set: a handover reads and changes the brokers' configs")

@@ -7,8 +7,8 @@ rehearsal are in a temporary directory, and a separate app with settings for the
     sampled     nothing                                              -
     directory   the temporary directory, with copies of records      the end of the context; after kill -9 a person,
                                                                      for whom its path is printed
-    broker      the same; on Linux the broker ends with the process  the same; elsewhere than on Linux a person ends
-                                                                     the broker, whose pid is printed, too
+    broker      the same; on Linux the broker ends with the process  the same; on another system a person also has to
+                                                                     end the broker, whose pid is printed
 """
 
 import re
@@ -55,7 +55,7 @@ from include.tiering.units import format_bytes
 
 _AUTHOR: Final = "rehearsal"
 _ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)
-"""With this limit the broker deletes all copied segments from its disk, so that consumers read them from the store."""
+"""The broker deletes every segment from its disk once it has copied it, so that consumers read it from the store."""
 _LOCAL_STEPS: Final = 3
 _PATIENCE_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 1.0
@@ -97,12 +97,13 @@ def rehearse_on(
 ) -> Rehearsal:
     """Run all steps of a handover, and approve its plan automatically.
 
-    Consumers read the topic after the overrides are set, and again if the handover is completed.
+    Consumers read the topic once after the handover has overridden the topic's retention, and again if it is completed.
 
     Args:
         broker: the throw-away broker.
         samples: the copied partitions.
-        configs: configs of the topic, of which the known `RETENTION_CONFIGS`.
+        configs: what is set on the topic before: those of `RETENTION_CONFIGS` that are known, and segment.bytes and
+            segment.ms if the sample was fetched from leaders.
         watcher: receives the progress.
         kafka_version: for the report.
         reads_leaders: whether the platform of the rehearsal reads the broker over the network, and not its directory.
@@ -140,7 +141,7 @@ def rehearse_on(
 
 
 def settings_of(broker: ThrowAwayBroker, topic: str, *, reads_leaders: bool) -> TieringSettings:
-    """Return the settings of the separate app. No file, environment variable or path below the home is used."""
+    """Return the settings of the separate app. No settings file, environment variable or home directory is used."""
     values = {
         "cluster.bootstrap_servers": broker.process.bootstrap,
         "topics.include": [topic],
@@ -152,7 +153,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str, *, reads_leaders: bool) -> 
         "tiering.handover.local.steps": _LOCAL_STEPS,
     }
     if reads_leaders:
-        # Nothing is written meanwhile that the broker might not have flushed.
+        # Nobody produces during a rehearsal, so there are no new records whose flush would have to be awaited.
         values |= {"leaders.spool_directory": str(broker.platform_dir), "leaders.settle_ms": 0}
     else:
         values["log_dirs"] = [{"broker_id": NODE_ID, "path": str(broker.process.log_dir)}]
@@ -160,7 +161,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str, *, reads_leaders: bool) -> 
 
 
 class _Run:
-    """One handover of the samples, with the readings before and after it."""
+    """One handover of the samples, with what consumers read before and after it."""
 
     def __init__(self, app: App, samples: Sequence[PartitionSample], watcher: Watcher) -> None:
         self._app = app
@@ -169,7 +170,10 @@ class _Run:
         self._step: HandoverStep | None = None
 
     def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
-        """Continue up to `until` (inclusive) or the end. Approve the plan; repeat waiting steps for 180 s in all."""
+        """Continue until the step `until` is done or the handover ends: approve its plan, and repeat a step that waits.
+
+        If a step still waits 180 s after this call began, the handover is returned as it is.
+        """
         clock = self._app.adapters.clock
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -279,7 +283,8 @@ def rehearse(
         topic: name of the topic.
         kafka: the Kafka distribution.
         watcher: receives the progress.
-        max_bytes: the highest number of bytes of each partition's sample, of whole segments; see `samples_of`.
+        max_bytes: the highest number of bytes of each partition's sample, which has whole segments. The two newest
+            are taken even if they have more together.
         keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
@@ -332,11 +337,14 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
 def _fetched(
     app: App, topic: str, max_bytes: int, log_dir: Path, watcher: Watcher
 ) -> tuple[tuple[PartitionSample, ...], dict[str, str], dict[ReplicaId, Path]]:
-    """Write the newest segments of the leaders' logs into a new directory; return samples of it, and where they are.
+    """Fetch the newest segments of the topic's logs from the leaders, and write them into the new directory `log_dir`.
 
-    The files end elsewhere than the segments that the platform will find, as those of a real broker may. So the
-    rehearsal has what follows from that: the broker copies on in the middle of a file, and serves our segments while
-    it has files that end elsewhere.
+    The written files end at other offsets than the segments that the platform will find, as the files of a real broker
+    may. So the rehearsal shows what follows from that: the broker continues the copy in the middle of one of its files,
+    and serves the platform's segments beside files of its own that end at other offsets.
+
+    Returns:
+        Samples of what was written, configs for the topic, and the directory of each sample, which is `log_dir`.
 
     Raises:
         SettingError: the name is no topic name.
@@ -374,7 +382,11 @@ def _cluster_metadata(app: App) -> ClusterMetadata:
 
 
 def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
-    """Return the log directory of each sample. Raises SourceVanishedError if one disappeared since the scan."""
+    """Return the log directory of each sample.
+
+    Raises:
+        SourceVanishedError: the log directory of a sample cannot be identified any more, which the scan still could.
+    """
     paths: dict[tuple[int, str], Path] = {}
     for log_dir in configured_log_dirs(app.settings):
         with suppress(SourceError, ClusterMetadataError):
@@ -391,7 +403,7 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
 
 
 def temporary_parent(app: App) -> Path:
-    """Return the directory for temporary directories (TMPDIR). Raises SettingError if it is in a log directory."""
+    """Return the directory for temporary files (TMPDIR). Raises SettingError if it is in a log directory."""
     parent = Path(tempfile.gettempdir()).resolve()
     for log_dir in app.settings.log_dirs:
         if parent.is_relative_to(log_dir.path.resolve()):

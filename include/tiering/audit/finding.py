@@ -189,7 +189,7 @@ class AuditedMetadata(Protocol):
         ...
 
     def topics(self) -> Mapping[str, AuditedTopic]:
-        """Return the topics by id."""
+        """Return a mapping from the id of each topic to the topic."""
         ...
 
     def leased_partitions(self) -> frozenset[PartitionText]:

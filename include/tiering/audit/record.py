@@ -334,7 +334,7 @@ class AuditStore(Protocol):
         ...
 
     def memory(self) -> Memory:
-        """Return the number and the newest time of segments in any state."""
+        """Return the number of all segments, whatever their states, and the newest time of their records."""
         ...
 
     def record(
@@ -359,7 +359,7 @@ class AuditStore(Protocol):
         ...
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """Return the objections that are active.
+        """Return the active guards, ordered by name.
 
         An audit of the store's own listing that ends without objections clears them. An audit of an inventory may raise
         an objection but clears none, because the inventory may be older than the objection. No audit clears
@@ -381,7 +381,7 @@ class AuditStore(Protocol):
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
-        """Return an audit. Raises StateConflictError if no such audit ended."""
+        """Return the audit of this run. Raises StateConflictError if none was recorded."""
         ...
 
     def last_audit(self) -> AuditRecord | None:

@@ -1,9 +1,9 @@
-"""Read the metadata that an audit compares with the store, and store audits, findings and active guards, in SQL.
+"""Read the metadata that an audit compares with the objects; store audits, findings and active guards, in SQL.
 
 | step of recording an audit          | a crash after it leaves                                              |
 |-------------------------------------|----------------------------------------------------------------------|
-| a page of findings written          | findings without their audit: the next audit writes all of its own   |
-| unseen findings marked as gone      | the same: one transaction marks them and writes the audit            |
+| a page of findings written          | findings without their audit: the next audit writes what it finds    |
+| unseen findings marked as gone      | the same, as the marks are undone: the next step commits them        |
 | the audit itself written            | nothing                                                              |
 """
 
@@ -80,7 +80,7 @@ _AUDITED: Final = (
     segments.c.start_offset,
     segments.c.end_offset,
     segments.c.size_bytes,
-    # Each time is set once, when the segment enters the state: the first of these that is set is the newest.
+    # Each time is set once, when the segment enters the state. The last state comes first, so the first time is newest.
     func.coalesce(
         segments.c.deleted_at_ms,
         segments.c.delete_started_at_ms,
@@ -96,7 +96,7 @@ class SqlAuditedMetadata(DatedStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
 
     def topics(self) -> Mapping[str, AuditedTopic]:
-        """Return the topics by id."""
+        """Return a mapping from the id of each topic to the topic."""
         query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             rows = connection.execute(query)
@@ -160,12 +160,12 @@ _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id
 class SqlAuditStore(DatedStore):
     """`AuditStore` over the platform's database.
 
-    Times of recording and of states are by the database's clock; times at which findings were seen may be those of
-    inventories.
+    Times of recording and of states are by the database's clock. Findings were seen at the time of the listing, which
+    may be that of an S3 Inventory.
     """
 
     def memory(self) -> Memory:
-        """Return the number and the newest time of segments in any state."""
+        """Return the number of all segments, whatever their states, and the newest time of their records."""
         query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
         with reading(self._engine) as connection:
             known, newest_ms = connection.execute(query.where(segments.c.cluster_id == self._cluster_id)).one()
@@ -223,7 +223,7 @@ class SqlAuditStore(DatedStore):
                 record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, now_ms)
 
     def audit(self, run_id: str) -> AuditRecord:
-        """Return an audit. Raises StateConflictError if no such audit ended."""
+        """Return the audit of this run. Raises StateConflictError if none was recorded."""
         query = select(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
@@ -239,7 +239,7 @@ class SqlAuditStore(DatedStore):
         return None if row is None else _audit_of(row)
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """Return the objections that are active."""
+        """Return the active guards, ordered by name."""
         with reading(self._engine) as connection:
             return active_guards_of(connection, self._cluster_id, self._now_ms)
 
@@ -261,7 +261,11 @@ class SqlAuditStore(DatedStore):
             return [_recorded(row) for row in connection.execute(query)]
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
-        """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key."""
+        """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key.
+
+        Raises:
+            StateConflictError: there is no such audit, or a later one was recorded.
+        """
         self.audit(run_id)
         own = select(audits.c.sequence).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         later = select(audits.c.run_id).where(
@@ -288,7 +292,7 @@ class SqlAuditStore(DatedStore):
             connection.execute(statement, rows)
 
     def forget(self, older_than_ms: int) -> int:
-        """Delete findings that ended, and audits that were recorded, more than `older_than_ms` ago."""
+        """Delete findings that ended, and audits except the last that were recorded, more than `older_than_ms` ago."""
         found, newest = audit_findings.c, self._last_sequence().scalar_subquery()
         with writing(self._engine) as connection:
             before_ms = self._now_ms(connection) - older_than_ms
@@ -348,7 +352,10 @@ class SqlAuditStore(DatedStore):
     def _mark_gone(
         self, connection: Connection, audit: AuditRecord, covers: Collection[FindingKind], now_ms: int
     ) -> int:
-        """Mark unseen findings as gone, also those that another audit saw in the future: its clock was wrong."""
+        """Set findings that this audit did not see to GONE; return how many.
+
+        Findings that an audit with a later time saw stay, unless that time is in the future: then its clock was wrong.
+        """
         table = audit_findings.c
         ahead = and_(table.last_seen_ms > now_ms, table.last_run_id != audit.run_id)
         unseen = (

@@ -1,8 +1,8 @@
-"""Series: the values of a metric for one set of labels, over all processes, and their minutes of the last 14 days.
+"""Series: the value of a metric for one set of labels, over all processes, and its values minute by minute for 14 days.
 
-`MetricSeries` is their store. A writer first takes a lock of the cluster's series, then reads what it changes: counters
-can be added up and minutes can be merged in this process, by the same statements on both databases, and two writers
-never wait for each other's rows. A transaction takes a few milliseconds, once a minute in each process.
+`MetricSeries` stores them. A writer locks all series of its cluster, and then reads the rows that it will change. So it
+adds up counters and merges minutes in Python, with the same SQL on SQLite and PostgreSQL, and this one lock is all that
+writers wait for. A write takes a few milliseconds, and each process writes once a minute.
 """
 
 import json
@@ -33,7 +33,7 @@ from include.tiering.database.transactions import ClusterStore, reading, seriali
 from include.tiering.telemetry.metrics import Recorded
 
 KEPT_HOURS: Final = 14 * 24
-"""How long minutes are kept, and series of a topic that nothing was recorded for."""
+"""How long the value of a minute is kept, and a series with the label `topic` after it was last recorded."""
 
 SETTLED_MS: Final = 15_000
 """How long after a minute all processes that were not held up have written what they recorded in that minute."""
@@ -93,7 +93,10 @@ class Series:
 
 
 class TopicValues(NamedTuple):
-    """The value of a metric for a topic, when it was recorded last, and the values of other metrics, None without."""
+    """A metric's value for a topic, and the values of other metrics for the same topic; None for a missing one.
+
+    `updated_at_ms` is when `value` was recorded last.
+    """
 
     topic: str
     value: float
@@ -103,7 +106,11 @@ class TopicValues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesSum:
-    """All series of a metric together: their sum, the highest of them, and the earliest time of a last recording."""
+    """All series of a metric together.
+
+    `total` is the sum of their values, `highest` the highest value, and `oldest_at_ms` when the series was recorded
+    last that was not recorded for the longest time.
+    """
 
     total: float
     highest: float
@@ -112,14 +119,20 @@ class SeriesSum:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The highest of a metric's series that are above a value; `found` says how many are above it in all."""
+    """The series of a metric with the highest values above a limit, in descending order of value.
+
+    `found` is the number of all series above the limit.
+    """
 
     series: Sequence[Series]
     found: int
 
 
 class MetricSeries(ClusterStore):
-    """Store of one cluster's series. Every process of the platform writes to it."""
+    """Store of one cluster's series. Every process of the platform writes to it.
+
+    Every method raises MetadataUnavailableError if the database is locked, unreachable, or without the tables.
+    """
 
     _forgot_at_ms: int | None = None
 
@@ -131,14 +144,11 @@ class MetricSeries(ClusterStore):
 
         A gauge keeps the value with the latest time, whatever the order in which processes write. If a metric has
         `MOST_SERIES` series, its counters of further topics are added up under `OTHER_TOPICS`; other new series are
-        left out. Once an hour, minutes older than `KEPT_HOURS` are deleted, and so are series of topics for which
-        nothing was recorded for so long.
+        left out. The first write of a process, and then one in an hour, deletes minutes older than `KEPT_HOURS`, and
+        each series with the label `topic` that was not recorded for so long.
 
         The database's time decides what is old. What was recorded by a clock that is ahead of it counts as recorded
         now. A stored gauge whose time is in the future gives way to any other value.
-
-        Raises:
-            MetadataUnavailableError: the database is locked, unreachable, or without the tables.
         """
         with self._writing(durable=False) as (connection, now_ms):
             serialise_writers(connection, f"metrics of {self._cluster_id}")
@@ -159,7 +169,7 @@ class MetricSeries(ClusterStore):
             rows.store()
 
     def all(self) -> Sequence[Series]:
-        """Return every series, by metric and labels. Raises MetadataUnavailableError."""
+        """Return every series, ordered by metric and labels."""
         statement = (
             select(metric_series)
             .where(metric_series.c.cluster_id == self._cluster_id)
@@ -172,9 +182,9 @@ class MetricSeries(ClusterStore):
     def latest(
         self, metrics: Collection[str], *, labels: Collection[Mapping[str, str]] | None = None
     ) -> Mapping[str, Sequence[Series]]:
-        """Return the series of these metrics, by metric, each by labels.
+        """Return a mapping from each metric to its series, ordered by labels; metrics without a series are absent.
 
-        With `labels` only series that have exactly one of these are read. Raises MetadataUnavailableError.
+        With `labels`, a series is read only if all its labels together are equal to one of the given mappings.
         """
         asked: dict[str, Any] = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
         statement = _LATEST
@@ -188,9 +198,9 @@ class MetricSeries(ClusterStore):
         return found
 
     def by_topic(self, metric: str, others: Sequence[str]) -> Sequence[TopicValues]:
-        """Return the values above 0 of a metric by topic, each with the values of other metrics of the same topic.
+        """Return, for each topic with a value of `metric` above 0, this value and those of `others`, in no order.
 
-        The metrics have the label `topic` and no other. Raises MetadataUnavailableError.
+        All these metrics must have the label `topic` and no other.
         """
         asked = {"of_cluster": self._cluster_id, "of_metric": metric}
         asked |= {f"metric_{place}": other for place, other in enumerate(others)}
@@ -202,10 +212,7 @@ class MetricSeries(ClusterStore):
         ]
 
     def sums(self, metrics: Collection[str]) -> Mapping[str, SeriesSum]:
-        """Return what the database adds up over all series of each metric; metrics without a series are absent.
-
-        Raises MetadataUnavailableError.
-        """
+        """Return a mapping from each metric to its `SeriesSum`; metrics without a series are absent."""
         asked = {"of_cluster": self._cluster_id, "of_metrics": list(metrics)}
         with reading(self._engine) as connection:
             return {metric: SeriesSum(*found) for metric, *found in connection.execute(_SUMS, asked)}
@@ -213,15 +220,15 @@ class MetricSeries(ClusterStore):
     def above(
         self, values: Mapping[str, float], *, labels: Mapping[str, tuple[str, str]], at_most: int
     ) -> Mapping[str, Above]:
-        """Return, for each metric, its highest series whose value is above that of the metric in `values`.
+        """Return, for each metric in `values`, its series with the highest values above a limit.
+
+        A metric without such a series is absent from the result.
 
         Args:
-            values: by metric; a series must be above it (exclusive). The highest series comes first.
-            labels: a label and its value that series of a metric must have; by metric, absent for no condition.
-            at_most: the highest number of series that are returned for a metric; 1 or more.
-
-        Raises:
-            MetadataUnavailableError: the database cannot be read.
+            values: from each metric to its limit (exclusive).
+            labels: from a metric to a label and the value that its series must have. If a metric is absent here, its
+                series need no label.
+            at_most: how many series are returned for a metric at most; 1 or more.
         """
         if not values:
             return {}
@@ -241,10 +248,10 @@ class MetricSeries(ClusterStore):
     def minutes(
         self, metrics: Collection[str], *, since_minute: int, labels: Mapping[str, str] | None = None
     ) -> Mapping[SeriesKey, Mapping[int, float]]:
-        """Return the values of these metrics by series and minute since 1970, from `since_minute` on (inclusive).
+        """Return the values of each series of these metrics by minute since 1970, from `since_minute` on (inclusive).
 
-        Minutes without a value are left out, and so are series without any. With `labels` only series with exactly
-        these are read. Raises MetadataUnavailableError.
+        Minutes without a value are left out, and so are series without any. With `labels`, only the series of each
+        metric that has exactly these labels is read.
         """
         found: dict[SeriesKey, dict[int, float]] = {}
         with reading(self._engine) as connection:
@@ -258,9 +265,9 @@ class MetricSeries(ClusterStore):
     def minute_sums(
         self, metrics: Collection[str], *, by: str, since_minute: int
     ) -> Mapping[tuple[str, str | None], Mapping[int, float]]:
-        """Return what `minutes` does, added up over all series of a metric that have the same value of the label `by`.
+        """Return the values of each metric by minute, summed over all its series with the same value of the label `by`.
 
-        Raises MetadataUnavailableError.
+        The key has None in place of this value for series without the label. Minutes are as in `minutes`.
         """
         hours: dict[tuple[str, str | None, int], dict[str, float]] = {}
         with reading(self._engine) as connection:
@@ -280,7 +287,7 @@ class MetricSeries(ClusterStore):
     def _hours(
         self, metrics: Collection[str], since_minute: int, labels: Mapping[str, str] | None = None
     ) -> tuple[Select[Any], dict[str, Any]]:
-        """Return a statement with its parameters."""
+        """Return the statement that reads the hours with these minutes, and its parameters."""
         asked = {
             "of_cluster": self._cluster_id,
             "of_metrics": list(metrics),
@@ -289,12 +296,12 @@ class MetricSeries(ClusterStore):
         return (_HOURS, asked) if labels is None else (_HOURS_OF_SERIES, {**asked, "of_labels": text_of(labels)})
 
     def _forget(self, connection: Connection, now_ms: int) -> None:
-        """Delete minutes and series of topics that are too old; see `write`."""
+        """Delete minutes that are too old, and series with the label `topic` that were not recorded for too long."""
         oldest_hour = now_ms // HOUR_MS - KEPT_HOURS
         connection.execute(
             delete(metric_hours).where(metric_hours.c.cluster_id == self._cluster_id, metric_hours.c.hour < oldest_hour)
         )
-        # A series has no minute after it was last recorded, so none of the rows below is referred to any more.
+        # No minute of a series is after its last recording. So no hour is left of the series that are deleted here.
         connection.execute(
             delete(metric_series)
             .where(metric_series.c.cluster_id == self._cluster_id)
@@ -305,7 +312,7 @@ class MetricSeries(ClusterStore):
 
 @cache
 def _beside(others: int) -> Select[Any]:
-    """Return the statement of `MetricSeries.by_topic` for so many other metrics."""
+    """Return the statement of `MetricSeries.by_topic` for this number of `others`."""
     columns = metric_series.c
     source: FromClause = metric_series
     beside = [metric_series.alias(f"beside_{place}") for place in range(others)]
@@ -326,7 +333,7 @@ def _beside(others: int) -> Select[Any]:
 
 @cache
 def _highest_of(metrics: int) -> CompoundSelect[Any]:
-    """Return the statement of `MetricSeries.above` for so many metrics."""
+    """Return the statement of `MetricSeries.above` for this number of metrics."""
     return union_all(*map(_highest, range(metrics)))
 
 
@@ -357,7 +364,7 @@ def _key(metric: str, labels: str) -> SeriesKey:
 
 @lru_cache(maxsize=2_000)
 def _values(minutes: str) -> Mapping[str, float]:
-    """Return the minutes of an hour by their text. Hours that are over are read often, and never change."""
+    """Parse the stored minutes of an hour. They are cached, as hours that are over are read often and never change."""
     values: Mapping[str, float] = json.loads(minutes)
     return values
 

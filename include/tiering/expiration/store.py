@@ -1,4 +1,4 @@
-"""`DeletionStore` in SQL: planned deletions, the claims of batches, and outcomes."""
+"""`DeletionStore` in SQL: planned deletions, leases of batches on their partitions, and outcomes."""
 
 from collections.abc import Collection, Sequence
 from itertools import groupby
@@ -119,7 +119,7 @@ class SqlDeletionStore(SqlDeletionRuns):
     _rechecks_after_claim = True
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
-        """Store the plan of a run. Idempotent for the same plan."""
+        """Store the plan of a run. Idempotent for the same plan; raises StateConflictError for another one."""
         rows = [_expiration_values(planned) for planned in expirations]
         deletion_rows = [
             _deletion_values(position, deletion)
@@ -142,7 +142,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         return expirations
 
     def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
-        """Return what the plan of each run deletes of each topic, ordered by run id and topic, with one statement."""
+        """Return what the plan of each run deletes of each topic, ordered by run id and topic. Sends one statement."""
         if not run_ids:
             return []
         with reading(self._engine) as connection:
@@ -162,7 +162,7 @@ class SqlDeletionStore(SqlDeletionRuns):
             ]
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Return the sums of each topic of which the plan deletes segments or which lost segments within the window."""
+        """Return totals of each topic of which the plan deletes segments, or of which the window had deletions."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             return totals(connection, self._cluster_id, run_id, since_ms)
@@ -220,7 +220,7 @@ class SqlDeletionStore(SqlDeletionRuns):
             return [planned for planned in found if is_try_of(run_id, planned)]
 
     def newest_event_ms(self, after_ms: int) -> int | None:
-        """Return the newest time after `after_ms` (exclusive) at which an event was recorded or a lease was taken."""
+        """Return when the last event was recorded or lease was taken after `after_ms` (exclusive); None if none was."""
         newest_lease = select(func.max(leases.c.claimed_at_ms)).where(
             leases.c.cluster_id == self._cluster_id, leases.c.claimed_at_ms > after_ms
         )

@@ -37,12 +37,12 @@ class AlarmRule:
         alert: the name of the alert rule.
         metric: the name of a gauge.
         above: the value above which the rule holds; with `is_time`, the age in seconds above which it holds.
-        sentence: what is wrong; `{subject}` is the value of the series' label that is not `label`, `{value}` the value
-            of the series.
+        sentence: what is wrong. `{subject}` stands for the value of the series' other label than `label`, `{value}` for
+            the value of the series; with `is_time`, `{value}` stands for its age.
         runbook: the entry of docs/runbook.md, by its anchor.
         label: a label and its value that the series must have; None for all series of the metric.
-        is_time: whether the gauge is a time in seconds since 1970, of which the age counts.
-        is_duration: whether the value is a number of seconds.
+        is_time: whether the gauge is a time in seconds since 1970. Then its age counts, which is shown as a duration.
+        is_duration: whether the value is a number of seconds, which is shown as a duration.
     """
 
     alert: str
@@ -191,12 +191,12 @@ ALARMS_ABOVE: Final[Mapping[str, float]] = {
     rule.metric: -1.0 if rule.is_time else min(other.above for other in RULES if other.metric == rule.metric)
     for rule in RULES
 }
-"""By metric the value above which a rule may hold; -1 for times, whose series are all read: low times are too old."""
+"""By metric the value above which a rule may hold; -1 for times: all of them are read, as low ones are too old."""
 
 ALARM_LABELS: Final[Mapping[str, tuple[str, str]]] = {
     rule.metric: rule.label for rule in RULES if rule.label is not None and not rule.is_time
 }
-"""By metric the label that its series must have. A metric whose series are no times has one rule."""
+"""By metric the label that its series must have. Times are left out: one metric of times has several rules."""
 
 MOST_OF_RULE: Final = 20
 """How many series of a metric become alarms; the others are counted."""

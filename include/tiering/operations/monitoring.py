@@ -1,9 +1,9 @@
-"""The values of all metrics, as the endpoint, OpenTelemetry and `status` show them.
+"""The values of all metrics, as the metrics endpoint, OpenTelemetry and `status` show them.
 
 Rates, throttle times and peaks are computed from minutes: sums over processes exist only for whole minutes in which
 every process has written what it recorded. The newest of these is `newest_minute`; it ended 15 to 75 seconds ago.
 
-Of log directories they say how fast their disks fill, and which cannot be read.
+How fast the disks of log directories fill, and which log directories cannot be read, is found out here, too.
 """
 
 import threading
@@ -64,7 +64,7 @@ def newest_minute(now_ms: int) -> int:
 
 
 def window_minutes(samples: int, sample_ms: int) -> int:
-    """Return the length of a quota's window in whole minutes, at least one."""
+    """Return the length of a quota's window in minutes, rounded to a whole number, at least one."""
     return max(1, round(samples * sample_ms / MINUTE_MS))
 
 
@@ -74,7 +74,7 @@ def computed(minutes: Minutes, newest: int, windows: Mapping[QuotaKind, int]) ->
     Args:
         minutes: of the metrics `COMPUTED_FROM`.
         newest: the newest whole minute.
-        windows: over how many minutes the byte rate of a kind is measured.
+        windows: over how many minutes the byte rate of each kind of quota is averaged.
     """
 
     def total(metric: Metric, kind: QuotaKind | None = None, of_minutes: int = 1) -> float:
@@ -141,7 +141,7 @@ def traffic(minutes: Minutes, newest: int, of_minutes: int) -> Traffic:
 
 
 FRESH_SECONDS: Final = 5.0
-"""How long values that were read are shown again without another read."""
+"""For how long the values of a read, or its error, are returned again without another read."""
 
 _TRAFFIC_MINUTES: Final = (1, 60, 24 * 60)
 
@@ -203,14 +203,19 @@ class MonitoringService:
             return self._read
 
     def traffic(self) -> Sequence[Traffic]:
-        """Return what all processes did in the newest whole minute, hour and day. Raises MetadataUnavailableError."""
+        """Return what all processes did in the newest whole minute, and in the newest 60 and 1,440 whole minutes.
+
+        Raises:
+            MetadataUnavailableError: as `values`.
+        """
         newest = newest_minute(self._clock.now_ms())
         minutes = self._series.minutes(TRAFFIC_FROM, since_minute=newest - max(_TRAFFIC_MINUTES) + 1)
         return [traffic(minutes, newest, of_minutes) for of_minutes in _TRAFFIC_MINUTES]
 
     def _all_values(self) -> list[MetricValues]:
         by_metric: dict[str, list[Series]] = {}
-        for series in self._series.all():  # First: it waits least for a database that does not answer.
+        # This read comes first because it fails soonest if the database does not answer.
+        for series in self._series.all():
             by_metric.setdefault(series.key.metric, []).append(series)
         windows = {kind: window_minutes(*length) for kind, length in self._windows().items()}
         newest = newest_minute(self._clock.now_ms())
@@ -239,21 +244,21 @@ FREE: Final = "tiering_log_dir_free_bytes"
 UNREADABLE: Final = "tiering_log_dir_unreadable"
 COMPARED_MINUTES: Final = 24 * 60
 _LEAST_MINUTES: Final = 60
-"""Free bytes that were read within less than this say little about how fast a disk fills."""
+"""No rate is computed from two readings of free bytes that are less than this apart: it would say little."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskOfLogDir:
-    """The disk of a log directory, as size runs saw it on their host.
+    """The disk of a log directory, as size runs saw it on the directory's host.
 
     Attributes:
         broker: id of the broker that owns the directory.
         path: of the directory.
         free_bytes: as of `as_of_ms`.
-        as_of_ms: when a size run read it last.
-        filled_per_second: how many bytes a second fewer were free, on average over `over_seconds`, negative if more
-            were; None if no two size runs of the last 24 hours were at least an hour apart.
-        over_seconds: between these two size runs.
+        as_of_ms: when a size run last read the free bytes.
+        filled_per_second: by how many bytes a second the free space shrank on average from the first to the last size
+            run of the last 24 hours, negative if it grew; None if these two are less than an hour apart.
+        over_seconds: the time between these two size runs; None without a rate.
     """
 
     broker: str
@@ -265,7 +270,7 @@ class DiskOfLogDir:
 
     @property
     def seconds_left(self) -> float | None:
-        """When the disk would be full at this rate; None if it does not fill, or the rate is not known."""
+        """In how many seconds the disk is full at this rate; None if it does not fill, or the rate is not known."""
         rate = self.filled_per_second
         return self.free_bytes / rate if rate is not None and rate > 0 else None
 
@@ -280,7 +285,7 @@ class UnreadableLogDir:
 
 
 def disks(free: Sequence[Series], minutes: Minutes) -> tuple[DiskOfLogDir, ...]:
-    """Return the disks of log directories, by broker and path.
+    """Return the disks of log directories, ordered by broker and path.
 
     Args:
         free: the last known free bytes.
@@ -300,7 +305,7 @@ def disks(free: Sequence[Series], minutes: Minutes) -> tuple[DiskOfLogDir, ...]:
 
 
 def unreadable(found: Sequence[Series]) -> tuple[UnreadableLogDir, ...]:
-    """Return the log directories of the series whose value is not 0, by broker and path."""
+    """Return the log directories of the series whose value is not 0, ordered by broker and path."""
     log_dirs = [
         UnreadableLogDir(int(series.key.label("broker")), series.key.label("log_dir"), series.updated_at_ms)
         for series in found
@@ -310,10 +315,11 @@ def unreadable(found: Sequence[Series]) -> tuple[UnreadableLogDir, ...]:
 
 
 class DiskOfLogDirDocument(TypedDict):
-    """The disk of a log directory, as size runs saw it on their host.
+    """The disk of a log directory, as size runs saw it on the directory's host.
 
-    `filled_bytes_per_second` is the average over `over_seconds`, below 0 if the disk gets emptier; both are null if no
-    two size runs of the last 24 hours were at least an hour apart. `seconds_left` is at this rate, null if none is.
+    `filled_bytes_per_second` is the average over the `over_seconds` from the first to the last size run of the last 24
+    hours, below 0 if the disk gets emptier; both are null if these two are less than an hour apart. `seconds_left` is
+    the time until the disk is full at this rate; null if it does not fill, or the rate is not known.
     """
 
     broker_id: int
@@ -326,7 +332,7 @@ class DiskOfLogDirDocument(TypedDict):
 
 
 class UnreadableLogDirDocument(TypedDict):
-    """A log directory of the settings that the last size run could not read, as without its disk."""
+    """A log directory of the settings that the last size run could not read, such as one whose disk is not mounted."""
 
     broker_id: int
     log_dir: str

@@ -1,12 +1,12 @@
-"""The contract of KIP-405's RemoteStorageManager as this platform uses it, and the check for absent objects.
+"""The contract of KIP-405's RemoteStorageManager as this platform uses it.
 
 Every copy attempt has a new segment id, so a copy never overwrites an object: a key that exists already is an error. To
 delete an absent object is no error. Only the layout builds and parses keys of segments. A copy charges every byte to
 the limiter before it is sent.
 
 While a mirror or a restore of the store is under way, an object of a segment may be missing, or may have 0 bytes,
-because its content is still to come. Such an object cannot be told from an object that was lost. In both cases the
-object counts as absent, unless its kind may be empty. An object with wrong bytes is damaged.
+because its content has not arrived yet. Such an object cannot be told from one that was lost, so both count as absent:
+a missing object, and one with 0 bytes unless its kind may be empty. An object with wrong bytes is damaged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +79,7 @@ class StoredObject:
         confirmed: True if the object was sent, and the store's response named a checksum that the store computed and
             that equals `crc32c`.
         is_transformed: True if the object was sent, and is a log that was compressed or encrypted while it was sent.
-            The bytes of its source had the checksum that the check before the copy had found.
+            The segment file, read once more for this, had the checksum that the check before the copy had found.
     """
 
     kind: ObjectKind
@@ -119,8 +119,8 @@ class ReadingCosts:
         objects: the number of objects that a segment has at most, the log included.
         keeps_checksums: whether the store keeps the checksum of what this platform writes. Otherwise
             `stat_log_segment` reads every object.
-        log_chunk_bytes: a read of the log gets at least this many bytes of the uncompressed log; 1 if the log is stored
-            as it is.
+        log_chunk_bytes: a compressed or encrypted log can be read only in chunks of this many bytes of the original
+            log; 1 if the log is stored as it is.
     """
 
     objects: int = 3
@@ -140,7 +140,7 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """One object that may not have been deleted, or whose open upload may not have been removed.
+    """One object that perhaps was not deleted, or whose open upload perhaps was not removed.
 
     Objects of the request for which there is no `DeleteFailure` were deleted or were absent.
     """
@@ -159,9 +159,9 @@ class LogParts(Protocol):
         ...
 
     def read(self, number: int, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """Read the stored bytes of one part (numbers begin with 0), which is one request; none if they have no bytes.
+        """Read the stored bytes of one part (numbers begin with 0) with one request, or with none if the part is empty.
 
-        Whoever reads first reads the manifest, too, if there is one. Raises as `RemoteStorage.fetch_log_segment` does.
+        The first call also reads the manifest, if there is one. Raises as `RemoteStorage.fetch_log_segment` does.
         """
         ...
 
@@ -246,8 +246,8 @@ class RemoteStorage(Protocol):
         """Write all objects of this attempt, the record bytes first and the manifest (if any) last.
 
         Each object is durable when its write returns. On an error the store is requested to remove the open multipart
-        upload or temporary file. If that fails, the upload or file stays until `delete_log_segments` removes it, as
-        complete objects do.
+        upload or temporary file. If that fails, it stays until `delete_log_segments` removes it. Complete objects stay
+        until then in any case.
 
         Returns:
             The objects that were sent.
@@ -277,7 +277,7 @@ class RemoteStorage(Protocol):
         ...
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
-        """Return the custom metadata that the brokers' RSM of this layout would return for this copy.
+        """Return the custom metadata that a broker's RSM which writes this layout would return for such a copy.
 
         The result belongs into the COPY_SEGMENT_FINISHED record.
 
@@ -307,7 +307,7 @@ class RemoteStorage(Protocol):
         limiter: ByteLimiter,
         ranges: int = 1,
     ) -> Iterator[bytes]:
-        """Read record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
+        """Read record bytes from `start_position` to `end_position` (both inclusive; the latter None: to the end).
 
         Up to `ranges` ranges are read at the same time (see `parallel_reads`). The bytes come in order. If a read
         fails, all bytes before the failed read are returned first, then the error is raised.
@@ -350,9 +350,10 @@ class RemoteStorage(Protocol):
         ...
 
     def open_log_parts(self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> LogParts:
-        """Open a range of a log (both positions inclusive) that is read in several requests, with nothing held here.
+        """Open a range of a log (both positions inclusive), to read it part by part, each part with its own request.
 
-        There are as many parts as it takes that none has more than `RANGE_BYTES` of the log. Nothing is read for it.
+        The number of parts is that of the range's bytes divided by `RANGE_BYTES`, rounded up. If a compressed log has
+        fewer bytes in the store, the last parts are empty. To open a range, nothing is read.
 
         Raises:
             ValueError: the positions are not inside the segment.
@@ -360,18 +361,19 @@ class RemoteStorage(Protocol):
         ...
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> bool:
-        """Forget what was kept on this host of the segment's indexes and manifest, because it cannot be right.
+        """Remove the segment's indexes and manifest from this host's cache, because what is cached cannot be right.
 
-        Return whether anything was kept: then another read may succeed. Only a storage for readers of records keeps
-        anything.
+        Return whether any of them was cached: then a new read, from the store, may succeed. Only a storage for readers
+        of records has a cache.
         """
         ...
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         """Remove every object, open upload and temporary file of these attempts. Absent objects are no error.
 
-        A bucket deletes up to 999 objects in one request. If the metadata have the state COPY_SEGMENT_FINISHED, open
-        uploads are looked for only in a bucket, and if it refuses to list them, the objects are deleted all the same.
+        A bucket deletes up to 999 objects in one request. Only a bucket can have an open upload of an attempt in the
+        state COPY_SEGMENT_FINISHED; if it refuses to list uploads, the objects of such an attempt are deleted all the
+        same.
         """
         ...
 
@@ -406,7 +408,8 @@ class RemoteStorage(Protocol):
         A storage that was opened without expected markers reads nothing.
 
         Raises:
-            ForeignStoreError: there is no marker or an unexpected one, or the settings name another place.
+            ForeignStoreError: there is no marker or an unexpected one, or the place in the settings is not the recorded
+                one.
         """
         ...
 
@@ -429,10 +432,10 @@ class RemoteStorage(Protocol):
         Args:
             expected: the marker that may be replaced.
             marker: the new marker.
-            conditional: let the store compare the marker as it replaces it. Of two concurrent calls that replace the
-                same marker, one succeeds, and both return the marker that it wrote. False is for a store without
-                conditional writes: then each of the two calls may return the marker that it wrote, and only a later
-                `read_marker` returns the marker that remains.
+            conditional: let the store compare the marker as it replaces it. If two calls replace the same marker
+                concurrently, only one of them writes, and both return what it wrote. False is for a store without
+                conditional writes: then both may write, each returns its own marker, and only a later `read_marker`
+                returns the one that remains.
 
         Returns:
             The marker that the store has afterwards; None if there is none.

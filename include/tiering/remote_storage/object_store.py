@@ -177,7 +177,7 @@ class ObjectStore(Protocol):
         ...
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks.
+        """Read bytes `first` to `last` (both inclusive; `last` None: to the end) in blocks.
 
         No request is sent before the first block is requested. Each block is charged to `limiter` before it is read.
 

@@ -357,7 +357,7 @@ class GuardedStorage(SegmentStorage):
         self._refused_at = float("-inf")
 
     def check_marker(self) -> None:
-        """Raise ForeignStoreError if there is no marker, another one, or the settings name another place.
+        """Raise ForeignStoreError if there is no marker or another one, or the settings do not name the recorded place.
 
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.

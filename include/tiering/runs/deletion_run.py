@@ -311,13 +311,13 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def planned_topics(self, run_ids: Collection[str]) -> Sequence[PlannedTopic]:
-        """Return what the plan of each run deletes of each topic, ordered by run id and topic, with one statement."""
+        """Return what the plan of each run deletes of each topic, ordered by run id and topic. Sends one statement."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Return the sums of each topic of which the plan deletes segments or which lost segments within the window.
+        """Return totals of each topic of which the plan deletes segments, or of which the window had deletions.
 
-        They are ordered by the topic's name. The window ends now by the database's clock.
+        They are ordered by the topic's name. The window is the last `window_ms` by the database's clock.
         """
         ...
 
@@ -357,10 +357,7 @@ class DeletionStore(DeletionRuns, Protocol):
         ...
 
     def newest_event_ms(self, after_ms: int) -> int | None:
-        """Return the newest time after `after_ms` (exclusive) at which an event was recorded or a lease was taken.
-
-        None if there is no such time.
-        """
+        """Return when the last event was recorded or lease was taken after `after_ms` (exclusive); None if none was."""
         ...
 
 

@@ -3,7 +3,8 @@
 The preview of a retention is that of `./tiering retention`, of some partitions at a time.
 
 A change is that of `./tiering configs --alter` and of the DAG `tiering_configs`, by the same service with the same
-rules. If approvers of deletions are configured, only they loosen a deletion limit, as with that DAG.
+rules. If airflow.cfg names approvers (`[tiering] expiration_approvers`), only they can loosen a deletion limit, as with
+that DAG.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 CONFIGS_DAG: Final = "tiering_configs"
 MOST_PREVIEWED: Final = 20
-"""Partitions of one preview: each takes some twenty statements, and more the more expires."""
+"""How many partitions one preview has at most: each takes about twenty statements, and more if much expires."""
 _MEMBERS: Final = {"entity_type", "entity_name", "name", "value"}
 
 
@@ -46,7 +47,7 @@ class Wanted:
 
 
 def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
-    """Add the routes; those of `reads` and `changes` already ask for Airflow's permission."""
+    """Add the routes. Every route of `reads` and `changes` requires the permission that its router was made with."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails, PoolDetails
     from airflow.api_fastapi.core_api.security import GetUserDep
@@ -87,7 +88,7 @@ def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
 
 
 def _described(app: "App") -> dict[str, Any]:
-    """Return the documents of `configs --describe`, with the last known sizes of pools, and of `events`."""
+    """Return what `configs --describe` and `events` show; sizes of pools are the last known, Airflow is not asked."""
     from include.tiering.configs.report import LATEST_CHANGES, describe_now, meanings, present_configs
     from include.tiering.operations.events import events_document
 
@@ -139,7 +140,7 @@ def _altering(wanted: Wanted, user: str) -> "Callable[[App], dict[str, Any]]":
 
 
 def _limit_check(app: "App", entity: "ConfigEntity", user: str) -> "Callable[[ConfigValues, ConfigValues], None]":
-    """Return the check that lets only approvers loosen a deletion limit, if approvers are configured."""
+    """Return a check that lets only approvers loosen a deletion limit; if none are configured, it lets everybody."""
     from include.tiering.configs.rules import loosened_limits
     from include.tiering.errors import LimitRefusedError
 

@@ -10,7 +10,7 @@ leaves:
     PutObject, before its end             nothing                              -
     PutObject, response lost              the object; the retry gets 412,      not needed: `is_ours` compares size and
                                           because of our own first try         checksum, equal means success
-    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt; if it becomes
+    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt; if that becomes
                                                                                FINISHED, a removal after an audit
     any part, error                       an open upload, aborted at once      the delete, if the abort fails too
     any part, crash                       an open upload                       delete of the attempt
@@ -77,9 +77,9 @@ _NO_VERSION: Final = '"00000000000000000000000000000000"'
 class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
-    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more). If these parts
-    would be more than 10,000, they are larger. If the size of parts is a multiple of `RUNNING_CRC32C_STEP_BYTES` and
-    the running checksums are given, no part is read for its checksum. A request is tried at most `max_attempts` times.
+    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more), or of more bytes
+    if there would be more than 10,000 parts. If the size of parts is a multiple of `RUNNING_CRC32C_STEP_BYTES` and the
+    running checksums are given, no part is read for its checksum. A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class S3ObjectStore:
         return SeenObject(answer["ContentLength"], modified_ms, answer.get("VersionId"))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks."""
+        """Read bytes `first` to `last` (both inclusive; `last` None: to the end) in blocks."""
         full_key = self._full_key(key)
         is_range = first > 0 or last is not None
         options = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
@@ -437,7 +437,7 @@ class Upload:
             return None
 
     def _abort(self, upload_id: str) -> None:
-        """Abort the upload; ignore an error, as the first error is reported, and the attempt's delete aborts it too."""
+        """Abort the upload; ignore an error of this, as the error before is raised, and the delete aborts it again."""
         try:
             abort(self.client, self.bucket, self.key, upload_id)
         except RemoteStorageError:
@@ -462,7 +462,7 @@ def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
 
 
 def full_object_crc32c(answer: dict[str, Any]) -> int | None:
-    """Return the checksum in a response; None if it has none that can be read, or only one over those of parts."""
+    """Return the object's checksum in a response; None if it is missing, unreadable, or made of checksums of parts."""
     encoded = answer.get("ChecksumCRC32C")
     if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return None

@@ -41,7 +41,7 @@ class Holdings:
 
 
 def holdings(app: "App") -> Holdings:
-    """Read the present content. Raises TieringError."""
+    """Read the present content of database and store."""
     stored = {size.topic_id_partition: _stored(app, size) for size in app.sizes.partition_sizes()}
     return Holdings(
         stored, sum(1 for key, _ in app.adapters.storage.list_objects() if not key.startswith(_OF_THE_STORE))
@@ -49,7 +49,7 @@ def holdings(app: "App") -> Holdings:
 
 
 def limit_retention(app: "App", topic: str, retention_bytes: int) -> None:
-    """Set the retention as `./tiering configs` does. Raises TieringError."""
+    """Set the retention as `./tiering configs` does."""
     changes = {"retention.bytes": str(retention_bytes)}
     app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="demo")
 

@@ -51,7 +51,7 @@ class PartitionOutcome:
 
 
 def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
-    """Return an outcome per partition with a chosen replica; read segments back into `into`. Raises TieringError."""
+    """Return an outcome for each partition with a chosen replica; its segments are read back into `into`."""
     sizes = {size.topic_id_partition: size for size in app.sizes.partition_sizes()}
     found = []
     for replica in app.log_dirs.scan_all().replicas:

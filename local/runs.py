@@ -28,7 +28,7 @@ class DagRun:
 
 
 def wait_for_dag(api: AirflowApi, dag_id: str, *, seconds: float) -> None:
-    """Wait until the dag-processor has parsed the DAG. Raises PlatformError."""
+    """Wait until the dag-processor has parsed the DAG. Raises PlatformError if it has not after `seconds`."""
 
     for _ in _ticks(seconds):
         if _asked(api.get, f"/dags/{dag_id}") is not None:

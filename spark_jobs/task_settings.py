@@ -63,7 +63,7 @@ class TaskSettings:
         return cls(to_environment(app.settings))
 
     def open_app(self) -> "AbstractContextManager[App]":
-        """Open the library with these settings; it is closed when the context ends. Raises TieringError."""
+        """Open the library with these settings; it is closed when the context ends."""
         from include.tiering.app import open_app
         from include.tiering.settings import load_settings
 

@@ -86,7 +86,7 @@ def copy_progress(app: App, log_dir: Path, topic: str) -> Progress:
 
 
 def rolled_segments(directory: Path) -> list[Path]:
-    """Return the `.log` files of a partition by base offset, without the active one."""
+    """Return the `.log` files of a partition, ordered by base offset, without the active one."""
     return sorted(directory.glob("*.log"))[:-1]
 
 
@@ -101,7 +101,7 @@ def expiration_progress(app: App) -> Progress:
 
 
 def applications(cluster: Cluster, work: Work) -> dict[str, int]:
-    """Return the cores that each application of this work holds, by its id, as Spark's master says. Raises OSError."""
+    """Return the cores of each application of this work, by id. Raises OSError if Spark's master does not answer."""
     url = f"http://{cluster.host.addresses['spark-master']}:{_MASTER_PORT}/json/"
     with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
         active: list[dict[str, Any]] = json.load(answer)["activeapps"]

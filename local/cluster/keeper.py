@@ -38,7 +38,7 @@ class Keeper:
             self._thread.join()
 
     def wait_for(self, name: str, since: float) -> float:
-        """Wait until a service is healthy again after this time; return when it was. Raises PlatformError."""
+        """Wait until a service is healthy again after this time; return when. PlatformError: a start failed."""
         while self.failed is None:
             if self.healthy_at.get(name, since) > since:
                 return self.healthy_at[name]

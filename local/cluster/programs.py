@@ -36,7 +36,7 @@ def find_versitygw() -> Path | None:
 
 
 def versitygw_directory() -> Path:
-    """Return the directory with versitygw. Raises ProgramMissingError."""
+    """Return the directory with versitygw. Raises ProgramMissingError if it is not there."""
     found = find_versitygw()
     if found is None:
         raise ProgramMissingError(NO_VERSITYGW)
@@ -44,7 +44,7 @@ def versitygw_directory() -> Path:
 
 
 def redis_directory() -> Path:
-    """Return a directory with redis-server and redis-cli. Raises ProgramMissingError."""
+    """Return a directory with redis-server and redis-cli. Raises ProgramMissingError if they cannot be had."""
     on_path = shutil.which("redis-server")
     if on_path and shutil.which("redis-cli", path=str(Path(on_path).parent)):
         return Path(on_path).parent
@@ -60,7 +60,7 @@ def redis_directory() -> Path:
 
 
 def prometheus_directory() -> Path:
-    """Return a directory with prometheus and promtool. Raises ProgramMissingError."""
+    """Return a directory with prometheus and promtool. Raises ProgramMissingError if they cannot be had."""
     on_path = shutil.which("prometheus")
     if on_path and shutil.which("promtool", path=str(Path(on_path).parent)):
         return Path(on_path).parent

@@ -33,7 +33,11 @@ class Prometheus:
     address: str
 
     def query(self, expression: str) -> list[tuple[Mapping[str, str], float]]:
-        """Return the instant vector of a PromQL expression: labels and value of each series. Raises PlatformError."""
+        """Return the instant vector of a PromQL expression: labels and value of each series.
+
+        Raises:
+            PlatformError: Prometheus does not answer.
+        """
         query = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(
@@ -45,11 +49,11 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in result]
 
     def firing(self) -> set[str]:
-        """Return the names of the alerts that fire now. Raises PlatformError."""
+        """Return the names of the alerts that fire now. Raises PlatformError if Prometheus does not answer."""
         return {labels["alertname"] for labels, _ in self.query('ALERTS{alertstate="firing"}')}
 
     def wait_for(self, is_there: Callable[[], bool], seconds: float) -> bool:
-        """Call `is_there` every half second; return whether it became true in time. Raises PlatformError."""
+        """Call `is_there` every half second; return whether it became true in time."""
         deadline = time.monotonic() + seconds
         while not (found := is_there()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -87,7 +87,8 @@ class Endpoint:
     def wait_for_sent(self, expected: Mapping[str, int]) -> Scrape:
         """Return the first scrape in which batches sent `expected` bytes of each topic, or the last of two minutes.
 
-        Raises PlatformError.
+        Raises:
+            PlatformError: the endpoint does not answer.
         """
         deadline = time.monotonic() + _WRITTEN_SECONDS
         while (found := self.scrape()).by_topic(COPY_SENT_BYTES) != expected and time.monotonic() < deadline:
@@ -101,7 +102,7 @@ def token_file(state: "State") -> Path:
 
 
 def stored_bytes(app: "App") -> dict[str, int]:
-    """Return the bytes of all objects of segments in the store's listing, by topic. Raises TieringError."""
+    """Return the bytes of all objects of segments in the store's listing, by topic."""
     topics = {
         f"{partition.topic}-{partition.topic_id}": partition.topic
         for partition in app.adapters.stores.metadata.partitions()

@@ -63,7 +63,7 @@ class Throttled:
 
 
 def throttled(app: "App", topic: str, before: Scrape, after: Scrape) -> Throttled:
-    """Compare the copy of a topic that took place between two scrapes with its quota. Raises TieringError."""
+    """Compare the copy of a topic that took place between two scrapes with its quota."""
 
     def grown(metric: Metric, **labels: str) -> float:
         return after.total(metric, **labels) - before.total(metric, **labels)

@@ -196,7 +196,7 @@ class RemovalSafetyLimitOperator(BaseBranchOperator):
         self.audit_run_id = audit_run_id
 
     def choose_branch(self, context: "Context") -> str | None:
-        """Return the task that is next, None for none. Raises TieringError."""
+        """Return the id of the next task, which asks for an approval; None if there is nothing to remove."""
         if not self.planned_run_id:
             self.log.info("There is nothing to remove")
             return None

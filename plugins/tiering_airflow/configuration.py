@@ -94,7 +94,7 @@ def notifiers() -> tuple[NotifierSetting, ...]:
 
 
 def deadlines() -> Mapping[str, timedelta]:
-    """Return the deadlines that are configured, by id of the DAG. Raises SettingError."""
+    """Return the deadlines that are configured, by id of the DAG. Raises SettingError if one cannot be parsed."""
     found = {}
     for entry in filter(None, (part.strip() for part in _option("deadlines").split(","))):
         dag_id, separator, duration = (part.strip() for part in entry.partition("="))
@@ -105,12 +105,16 @@ def deadlines() -> Mapping[str, timedelta]:
 
 
 def task_timeout() -> timedelta:
-    """Return how long a task may run; waiting in the triggerer or for a person does not count. Raises SettingError."""
+    """Return how long a task may run; waiting in the triggerer or for a person does not count.
+
+    Raises:
+        SettingError: the option is no duration above 0.
+    """
     return _duration("[tiering] task_timeout", _option("task_timeout", "24h"))
 
 
 def timezone() -> str:
-    """Return the name of the time zone of the schedules. Raises SettingError."""
+    """Return the name of the time zone of the schedules. Raises SettingError if there is no such time zone."""
     name = _option("timezone", "UTC") or "UTC"
     _zone(name)
     return name
@@ -135,7 +139,7 @@ def expiration_approvers() -> tuple[str, ...]:
 
 
 def expiration_approval_wait() -> timedelta:
-    """Return how long an approval task of any DAG waits for an answer. Raises SettingError."""
+    """Return how long an approval task of any DAG waits for an answer. Raises SettingError unless it is above 0."""
     text = _option("expiration_approval_hours", "24")
     try:
         milliseconds = without_suffix(text, "milliseconds")
@@ -156,7 +160,10 @@ def audit_schedule() -> str | None:
 def ingest_schedule() -> str | None:
     """Return the schedule; None if the option is empty, or if the library's settings name no brokers.
 
-    The settings are read from the environment and the settings file when the DAG is parsed. Raises SettingError.
+    The settings are read from the environment and the settings file when the DAG is parsed.
+
+    Raises:
+        SettingError: the settings cannot be read, or are not accepted.
     """
     return _where_there_are_brokers("ingest_schedule", "*/5 * * * *")
 
@@ -182,7 +189,7 @@ def copy_queues() -> tuple[str, ...]:
     """Return the queues in `log_dirs` of the library's settings, in their order.
 
     The settings are read when the DAG is parsed, as Airflow needs the queue of a task then, and only from the
-    environment and the settings file. Raises SettingError.
+    environment and the settings file. Raises SettingError if they cannot be read, or are not accepted.
     """
     from include.tiering.settings import load_settings
 
@@ -249,7 +256,7 @@ def _duration(name: str, text: str) -> timedelta:
 
 
 def _number(name: str, default: int) -> int:
-    """Return an option that is a number of 1 or more. Raises SettingError."""
+    """Return an option that must be a number of 1 or more. Raises SettingError if it is not."""
     text = _option(name, str(default)) or str(default)
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise SettingError(f"[tiering] {name} is {text!r}: give a number of 1 or more")

@@ -73,7 +73,7 @@ class PlanCopyOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> list[Batch]:
-        """Run the task. Raises TieringError."""
+        """Plan. Raises TieringError if the plan cannot be made or stored."""
         from include.tiering.copying.plan_copy import placed_batches
         from include.tiering.copying.report import needs_a_person
 
@@ -241,7 +241,7 @@ class RunOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Run the task. Raises PlanFindingsError."""
+        """Raise PlanFindingsError if the plan has findings for a person, or a segment was left for no known reason."""
         if int(self.findings):
             raise PlanFindingsError(f"{self.findings} findings need a person: see the warnings of {PLAN_TASK_ID}")
         if not self.planned_run_id:
@@ -290,7 +290,7 @@ class QualityGateOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Run the task. Raises QualityGateError."""
+        """Verify what the run copied. Raises QualityGateError if a copy or its verification failed."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
         run_id = context["run_id"]

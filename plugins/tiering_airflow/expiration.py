@@ -330,7 +330,7 @@ WAITS_FOR_A_PERSON: Final = "awaiting_input"
 
 
 def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, str]:
-    """Return the topics that this run must leave out, each with a text that says why. Raises TieringError."""
+    """Return the topics that this run must leave out, each with a text that says why."""
     ti: Any = context["ti"]
     wait_ms = int(configuration.expiration_approval_wait().total_seconds() * 1000)
     planned = app.adapters.stores.deletions.runs_with_work(

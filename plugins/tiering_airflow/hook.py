@@ -35,13 +35,13 @@ class TieringHook(BaseHook):
     """
 
     def settings(self) -> "TieringSettings":
-        """Load the settings. Raises SettingError."""
+        """Load the settings. Raises SettingError if one of them is not accepted."""
         from include.tiering.settings import load_settings
 
         return _with_airflow(load_settings(overrides=connection_settings()))
 
     def open(self) -> "AbstractContextManager[App]":
-        """Open the library; it is closed when the context ends. Raises TieringError."""
+        """Open the library; it is closed when the context ends. Raises SettingError as `settings`."""
         from include.tiering.app import open_app
 
         return open_app(self.settings())

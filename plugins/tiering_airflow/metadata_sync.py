@@ -74,7 +74,7 @@ class IngestOutcomeOperator(BaseOperator):
     """The last task: it fails, and the run with it, if there are findings for a person."""
 
     def execute(self, context: "Context") -> None:
-        """Run the task. Raises IngestFindingsError."""
+        """Raise IngestFindingsError, with the findings, if there are any."""
         findings = context["ti"].xcom_pull(task_ids=INGEST_TASK_ID, key=FINDINGS_KEY) or []
         if findings:
             raise IngestFindingsError("\n".join(findings))

@@ -108,7 +108,7 @@ class PoolMirroring:
 
 @contextmanager
 def mirrored_pools() -> Iterator[PoolMirroring]:
-    """Keep the mirrored pool sizes up to date while the context lasts. Raises TieringError."""
+    """Keep the mirrored pool sizes up to date while the context lasts."""
     with TieringHook().open() as app, PoolMirroring(app.configs.mirror_pools).running() as mirroring:
         yield mirroring
 

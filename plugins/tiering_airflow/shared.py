@@ -65,7 +65,7 @@ DURATION_SCHEMA: Final = _amount_schema("ms|s|m|h|d")
 
 
 def amount(name: str, value: str | int | None, unit: str, *, at_least: int = 0) -> int | None:
-    """Return the amount of a form's field in `unit`; None if the field is empty. Raises SettingError."""
+    """Return the amount of a form's field in `unit`; None if it is empty. Raises SettingError if it is no amount."""
     if value is None or value == "":
         return None
     try:

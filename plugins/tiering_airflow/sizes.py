@@ -109,7 +109,7 @@ class SizeOutcomeOperator(BaseOperator):
         self.findings = findings
 
     def execute(self, context: "Context") -> None:
-        """Run the task. Raises SizeDifferenceError."""
+        """Raise SizeDifferenceError if the run has findings."""
         if int(self.findings):
             raise SizeDifferenceError(f"{self.findings} findings: see the warnings of the task {SIZES_TASK_ID}")
 

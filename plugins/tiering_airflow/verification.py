@@ -320,7 +320,7 @@ class VerificationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Run the task. Raises QualityGateError."""
+        """Raise QualityGateError if a segment failed, could not be decrypted, or got no verdict."""
         if not self.planned_run_id:
             return
         summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])

@@ -130,7 +130,7 @@ class RemovalStore(DeletionRuns, Protocol):
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
-        """Return the totals of every topic in the plan, by name. The window ends now, by the database's clock."""
+        """Return totals of the topics in the plan, ordered by name. The window ends now, by the database's clock."""
         ...
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:

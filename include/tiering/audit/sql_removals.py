@@ -86,7 +86,7 @@ class SqlRemovalStore(SqlDeletionRuns):
         return self._store_plan(run_id, removal_hash(removals), (planned_removals, rows))
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
-        """Return the totals of every topic in the plan, by name. The window ends now, by the database's clock."""
+        """Return totals of the topics in the plan, ordered by name. The window ends now, by the database's clock."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             known = _by_topic(connection, _KNOWN_BY_TOPIC, self._key_of(run_id))

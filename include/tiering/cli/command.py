@@ -181,7 +181,7 @@ class Session:
     def settings(
         self, topics: Sequence[str] | None = None, *, given: Mapping[str, str] | None = None
     ) -> "TieringSettings":
-        """Load the settings. Raises SettingError.
+        """Load the settings. Raises SettingError if one of them is not accepted.
 
         Args:
             topics: what was given to a command; it replaces `topics.include`.
@@ -194,7 +194,7 @@ class Session:
 
     @contextmanager
     def opened(self, topics: Sequence[str] | None = None, *, given: Mapping[str, str] | None = None) -> Iterator["App"]:
-        """Open the app until the context exits. Raises TieringError."""
+        """Open the app until the context exits. Raises SettingError as `settings`."""
         with self._opener()(self.settings(topics, given=given)) as app:
             yield app
 

@@ -72,7 +72,7 @@ from include.tiering.telemetry import for_partition, get_logger
 
 
 def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
-    """Return the copies that this platform began and never finished, by ascending start offset.
+    """Return the copies that this platform began and never finished, ordered by start offset.
 
     Copies that a broker began are left out, because no lease of this platform covers them. Copies that were once
     finished belong to expiration, which has its own lease.

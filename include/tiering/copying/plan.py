@@ -190,9 +190,9 @@ def partitions_of_cluster(
 def partitions_out_of_sight(
     report: ScanReport, scope: RunScope, cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Return the partitions to be copied whose leader's replica the scan does not show, by topic and partition.
+    """Return the partitions to be copied whose leader's replica the scan does not show.
 
-    Each has a text that says where its replica may be.
+    They are ordered by topic and partition, and each has a text that says where its replica may be.
     """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, scope, cluster_metadata)
@@ -281,7 +281,7 @@ def left_work(
     paused: Collection[str],
     ended_early: bool,
 ) -> tuple[LeftPartition, ...]:
-    """Return, by partition, the planned segments of a run that have no outcome.
+    """Return, for each partition, the planned segments of a run that have no outcome.
 
     Args:
         items: every planned segment of the run.

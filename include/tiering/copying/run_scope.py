@@ -39,7 +39,7 @@ class RunScope:
         return scan(topics=self.topics)
 
     def in_cluster(self, cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
-        """Yield the topics of the cluster that the run takes, by name.
+        """Yield the topics of the cluster that the run takes, ordered by name.
 
         A topic is left out if its metadata cannot be read and a retry cannot help, as without a permission.
 

@@ -308,7 +308,7 @@ class CopyService:
             raise SendingStoppedError(f"topic {topic} is paused: ./tiering resume")
 
     def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
-        """Return, by partition, why segments of a run were left."""
+        """Return, for each partition, why segments of a run were left."""
         return left_work(
             items,
             holder=lambda partition: self._work.holder(partition, LeaseRole.COPY),

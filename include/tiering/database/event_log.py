@@ -141,7 +141,7 @@ class EventLog(ClusterStore):
     """Reads the events of one cluster, and appends those that belong to no other change."""
 
     def append(self, kind: EventKind, subject: str, detail: str, *, author: str) -> None:
-        """Append an event, by the database's time. Raises MetadataUnavailableError."""
+        """Append an event, with the database's time. Raises MetadataUnavailableError if it cannot be written."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)

@@ -152,7 +152,7 @@ class ExpirationPlanner:
     held: Held = nothing_held
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
-        """Return partitions with segments, by topic and partition, whose topics match if there are patterns.
+        """Return partitions with segments, ordered by topic and partition; with patterns, those whose topics match one.
 
         Partitions of topics without an owner are left out.
         """

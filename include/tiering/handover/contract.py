@@ -283,7 +283,7 @@ class HandoverStore(Protocol):
         ...
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Return the results of one step's checks, in the order of `record_checks`; or those of all steps, by step."""
+        """Return the results of one step's checks, in the order of `record_checks`, or of all steps in their order."""
         ...
 
 

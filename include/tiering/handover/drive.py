@@ -328,7 +328,11 @@ def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> 
 
 
 def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
-    """Return the topic; None if it was deleted, even if another topic has the same name now. Raises BrokersError."""
+    """Return the topic; None if it was deleted, even if another topic has the same name now.
+
+    Raises:
+        BrokersError: the brokers do not answer, or a broker does not have the topic yet.
+    """
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
     if topic is None:
         with suppress(UnknownTopicError):

@@ -294,7 +294,7 @@ class SqlHandoverStore(DatedStore):
                 connection.execute(insert(table), rows)
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Return the results of one step's checks, in the order of `record_checks`; or those of all steps, by step."""
+        """Return the results of one step's checks, in the order of `record_checks`, or of all steps in their order."""
         table = handover_checks
         query = select(table).where(_of_handover(table, self._cluster_id, handover_id))
         if step is not None:

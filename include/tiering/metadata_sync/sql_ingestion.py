@@ -165,7 +165,7 @@ class SqlMetadataIngestion(ClusterStore):
             yield detail
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
-        """Return the partitions whose metadata is not complete, with the reason, by topic and partition."""
+        """Return the partitions whose metadata is incomplete, each with the reason, ordered by topic and partition."""
         with reading(self._engine) as connection:
             topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
             if topic is None:

@@ -215,7 +215,7 @@ class BrokerCache:
         return None if epoch is None else epoch.highest
 
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
-        """Return all segments by start offset, or those that `leader_epoch` lists, referenced or unreferenced.
+        """Return all segments, ordered by start offset, or those that `leader_epoch` lists, referenced or unreferenced.
 
         As in Kafka, the segments of an epoch are ordered by the epoch's first offset in each if all are referenced. If
         one is unreferenced, they are ordered by their start offsets, and of equal ones referenced segments come first.

@@ -230,7 +230,7 @@ class _Handler(WSGIRequestHandler):
 
 
 def _parsed(address: str) -> tuple[str, int]:
-    """Return host and port. Raises SettingError."""
+    """Return host and port. Raises SettingError if the address is not HOST:PORT."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > _MOST_PORT:
         raise SettingError(f"--listen {printable(address)!r}: needs HOST:PORT, such as {DEFAULT_ADDRESS}")

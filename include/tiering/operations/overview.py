@@ -246,7 +246,7 @@ def _oldest(series: Sequence[Series]) -> int | None:
 
 
 def limits(quotas: QuotasInForce, minutes: Minutes, newest: int) -> tuple[Limit, ...]:
-    """Return the quotas that set a limit, by kind, level and name.
+    """Return the quotas that set a limit, ordered by kind, level and name.
 
     Args:
         quotas: the quotas in force.

@@ -146,7 +146,7 @@ def open_findings(
 
 
 def counted_verdicts(gauges: Mapping[str, Sequence[Series]]) -> tuple[CountedVerdicts, ...]:
-    """Return the counted verdicts, in the order of `Verdict`, deep ones first, then by age.
+    """Return the counted verdicts, ordered by verdict, depth (deep ones first) and age.
 
     Series with labels that only another version knows are left out.
     """

@@ -154,11 +154,11 @@ class TimelineService:
 def parts_of(
     rows: Sequence[SegmentRow], waiting: Sequence[PlannedSegment], skipped: Sequence[SkippedOffsets]
 ) -> tuple[TimelinePart, ...]:
-    """Return what is known of the offsets from the first of these segments on, by ascending offset.
+    """Return what is known of the offsets from the first of these segments on, ordered by offset.
 
     Args:
         rows: segments in any state and order.
-        waiting: what waits for a copy, by ascending offset. What of it is being copied is no longer waiting: a plan
+        waiting: what waits for a copy, ordered by offset. What of it is being copied is no longer waiting: a plan
             has it until the run ends.
         skipped: decisions about the partition.
     """

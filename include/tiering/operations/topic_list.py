@@ -129,7 +129,7 @@ class TopicListService:
         self._series = series
 
     def all(self, search: str = "") -> Sequence[ListedTopic]:
-        """Return all topics of the archive, or to be archived, whose name contains `search`, by name.
+        """Return all topics of the archive, or to be archived, whose name contains `search`, ordered by name.
 
         Raises:
             MetadataUnavailableError: the database cannot be read.

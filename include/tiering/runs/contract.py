@@ -268,13 +268,13 @@ class WorkStore(Protocol):
         ...
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
-        """Return the segments of the leased partition that are still PLANNED, by ascending offset."""
+        """Return the segments of the leased partition that are still PLANNED, ordered by base offset."""
         ...
 
     def newest_plan(
         self, partition: TopicIdPartition, *, from_offset: int, at_most: int
     ) -> tuple[int | None, Sequence[PlannedSegment]]:
-        """Return when the newest plan with this partition was made, and what is still PLANNED in it, by offset.
+        """Return when the newest plan of this partition was made, and what it still has PLANNED, ordered by offset.
 
         Segments below `from_offset` are left out, and at most `at_most` segments are returned. Without such a plan the
         time is None.

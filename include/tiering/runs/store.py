@@ -227,7 +227,7 @@ class SqlWorkStore(SqlBatches):
             return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
-        """Return the segments of the leased partition that are still PLANNED, by ascending offset."""
+        """Return the segments of the leased partition that are still PLANNED, ordered by base offset."""
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
@@ -235,7 +235,7 @@ class SqlWorkStore(SqlBatches):
     def newest_plan(
         self, partition: TopicIdPartition, *, from_offset: int, at_most: int
     ) -> tuple[int | None, Sequence[PlannedSegment]]:
-        """Return when the newest plan with this partition was made, and what is still PLANNED in it, by offset."""
+        """Return when the newest plan of this partition was made, and what it still has PLANNED, ordered by offset."""
         key = key_of(self._cluster_id, partition)
         with reading(self._engine) as connection:
             plan = connection.execute(_NEWEST_PLAN, key).one_or_none()

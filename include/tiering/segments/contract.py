@@ -51,7 +51,7 @@ class Divergences(Protocol):
     """
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
-        """Return every divergence recorded for this partition, decided or not, by number."""
+        """Return every divergence recorded for this partition, decided or not, ordered by number."""
         ...
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
@@ -255,7 +255,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Return segments in every state except DELETE_SEGMENT_FINISHED, by start offset.
+        """Return segments in every state except DELETE_SEGMENT_FINISHED, ordered by start offset.
 
         With `leader_epoch`, only segments with this epoch are returned. Among segments with the same start offset
         FINISHED ones come first, by descending end offset (so a longer segment precedes the shorter ones that it
@@ -264,7 +264,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        """Return partitions with at least one segment that is not a tombstone, by topic and partition."""
+        """Return partitions with at least one segment that is not a tombstone, ordered by topic and partition."""
         ...
 
     def segment_for_offset(
@@ -292,7 +292,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
-        """Return every decision to skip offsets of this partition, by offset."""
+        """Return every decision to skip offsets of this partition, ordered by offset."""
         ...
 
     def skip_offsets(
@@ -388,7 +388,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        """Return the last result of each rule that this segment was ever found to break, by rule."""
+        """Return the last result of each rule that this segment was ever found to break, ordered by rule."""
         ...
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:

@@ -85,11 +85,11 @@ class FailedCopies(Protocol):
     """Store of one cluster's failed segments."""
 
     def all(self) -> Sequence[FailedCopy]:
-        """Return every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
+        """Return every FINISHED segment that failed, given up or not, ordered by topic, partition and start offset."""
         ...
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
-        """Count, by partition, FINISHED failed segments that break this rule and were not given up.
+        """Count, for each partition, FINISHED failed segments that break this rule and were not given up.
 
         Partitions without any are left out.
         """
@@ -98,7 +98,7 @@ class FailedCopies(Protocol):
     def broken(
         self, segment_ids: Collection[RemoteLogSegmentId]
     ) -> Mapping[RemoteLogSegmentId, Sequence[QualityResult]]:
-        """Return, for some segments, the results of the rules that they break now, warnings included, by rule."""
+        """Return, for some segments, the results of the rules that they break now, with warnings, ordered by rule."""
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:

@@ -267,7 +267,7 @@ class MetadataIngestion(Protocol):
         ...
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
-        """Return the partitions whose metadata is not complete, with the reason, by topic and partition.
+        """Return the partitions whose metadata is incomplete, each with the reason, ordered by topic and partition.
 
         These are the partitions with segments, in topics of the owner BROKER, whose metadata partition has no position
         or one that is not `is_complete`. The result is empty if nothing was ever read. The call is cheap if every

@@ -47,7 +47,7 @@ class SelectedSegments(Protocol):
     """Queries about single segments: `RemoteLogMetadata.selected`. Only `newest` returns tombstones."""
 
     def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
-        """Return at most `at_most` segments in any state that start below `before`, by descending start offset."""
+        """Return at most `at_most` segments in any state that start below `before`, the highest start offset first."""
         ...
 
     def segments_under_way(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
@@ -112,7 +112,7 @@ class SelectedSegments(Protocol):
         ...
 
     def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
-        """Return FINISHED segments of all partitions with these verdicts, by topic, partition and start offset.
+        """Return all FINISHED segments with these verdicts, ordered by topic, partition and start offset.
 
         The value of a verdict is a UTC time in ms: only segments are returned whose verdict was recorded at this time,
         earlier, or at an unknown time; None: all. One consistent read, so no segment is returned with two verdicts.

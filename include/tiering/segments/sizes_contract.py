@@ -60,7 +60,7 @@ class RemoteLogSizes(Protocol):
     """
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        """Return sizes by state from the counters, by topic and partition.
+        """Return sizes by state from the counters, ordered by topic and partition.
 
         A partition whose segments are all deleted is included without any state: its size is known to be 0.
         """
@@ -79,7 +79,7 @@ class RemoteLogSizes(Protocol):
         ...
 
     def topic_totals(self, names: Collection[str] | None = None) -> Sequence[TopicTotal]:
-        """Return the sizes of all topics, or of those with these names, from the counters, by name and id.
+        """Return the sizes of all topics, or of those with these names, from the counters, ordered by name and id.
 
         These are the topics of which anything was ever copied, and those that the platform owns, with 0 bytes at first.
         One statement, which reads no segment, and with `names` no counter of other topics.
@@ -98,7 +98,7 @@ class RemoteLogSizes(Protocol):
         ...
 
     def delete_lags(self) -> Sequence[PartitionLag]:
-        """Return, by partition, number, bytes and waiting time of the segments that wait for their deletion.
+        """Return, for each partition, number, bytes and waiting time of the segments that wait for their deletion.
 
         These are segments whose deletion has begun, and those that the newest expiration plan has and has not deleted;
         none of the latter if that plan waits for an approval. A superseded segment, which is DELETE_SEGMENT_STARTED

@@ -239,7 +239,7 @@ class SqlSegments(ClusterStore):
             return find_segment(connection, self._cluster_id, segment_id)
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Return segments in every state except DELETE_SEGMENT_FINISHED, by start offset."""
+        """Return segments in every state except DELETE_SEGMENT_FINISHED, ordered by start offset."""
         query, key = _OF_PARTITION, key_of(self._cluster_id, partition)
         if leader_epoch is not None:
             query, key = _OF_PARTITION_AND_EPOCH, key | {"of_epoch": leader_epoch}
@@ -247,7 +247,7 @@ class SqlSegments(ClusterStore):
             return [segment_row_of(row) for row in connection.execute(query, key)]
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        """Return partitions with at least one segment that is not a tombstone, by topic and partition."""
+        """Return partitions with at least one segment that is not a tombstone, ordered by topic and partition."""
         # The counters do not include tombstones; reading every segment would take seconds with millions of segments.
         with reading(self._engine) as connection:
             found = connection.execute(_PARTITIONS, {"of_cluster": self._cluster_id})

@@ -133,7 +133,7 @@ class SqlDivergences(ClusterStore):
     """The part of `RemoteLogMetadata` about divergences: `contract.Divergences`."""
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
-        """Return every divergence recorded for this partition, decided or not, by number."""
+        """Return every divergence recorded for this partition, decided or not, ordered by number."""
         with reading(self._engine) as connection:
             return divergences_of(connection, self._cluster_id, partition)
 

@@ -87,7 +87,7 @@ class SqlFailedCopies(ClusterStore):
     """`FailedCopies` of one cluster over the platform's database. Every call is one transaction."""
 
     def all(self) -> Sequence[FailedCopy]:
-        """Return every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
+        """Return every FINISHED segment that failed, given up or not, ordered by topic, partition and start offset."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - MEMORY_MS
             rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "kept_since_ms": since_ms}).all()
@@ -95,7 +95,7 @@ class SqlFailedCopies(ClusterStore):
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
-        """Count, by partition, FINISHED failed segments that break this rule and were not given up."""
+        """Count, for each partition, FINISHED failed segments that break this rule and were not given up."""
         with reading(self._engine) as connection:
             rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
         return {partition_from(row.topic_id, row.partition, row.name): row.failed for row in rows}
@@ -103,7 +103,7 @@ class SqlFailedCopies(ClusterStore):
     def broken(
         self, segment_ids: Collection[RemoteLogSegmentId]
     ) -> Mapping[RemoteLogSegmentId, Sequence[QualityResult]]:
-        """Return, for some segments, the results of the rules that they break now, warnings included, by rule."""
+        """Return, for some segments, the results of the rules that they break now, with warnings, ordered by rule."""
         results = quality_results.c
         by_key = {
             (

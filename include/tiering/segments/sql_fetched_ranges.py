@@ -33,7 +33,7 @@ class SqlFetchedRanges(DatedStore):
     """`RangeStore` in SQL."""
 
     def ranges(self, partition: TopicIdPartition) -> Sequence[RecordedRange]:
-        """Return the ranges by ascending base offset, of which only the last may be open."""
+        """Return the ranges, ordered by base offset, of which only the last may be open."""
         with reading(self._engine) as connection:
             return [_recorded(row) for row in connection.execute(_RANGES, key_of(self._cluster_id, partition))]
 

@@ -190,7 +190,7 @@ class SqlPartitionState(ClusterStore):
             return False
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
-        """Return every decision to skip offsets of this partition, by offset."""
+        """Return every decision to skip offsets of this partition, ordered by offset."""
         with reading(self._engine) as connection:
             return skipped_of(connection, self._cluster_id, partition)
 

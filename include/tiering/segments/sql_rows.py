@@ -435,7 +435,7 @@ _OWNER: Final = (
 
 
 def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[SkippedOffsets]:
-    """Return every decision to skip offsets, by offset."""
+    """Return every decision to skip offsets, ordered by offset."""
     return [
         SkippedOffsets(OffsetRange(row.first_offset, row.last_offset), row.reason, row.author, row.recorded_at_ms)
         for row in connection.execute(_SKIPPED, key_of(cluster_id, partition))

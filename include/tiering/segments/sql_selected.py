@@ -140,7 +140,7 @@ class SqlSelectedSegments(ClusterStore):
         return _as_listed(found)
 
     def newest(self, partition: TopicIdPartition, *, before: int, at_most: int) -> Sequence[SegmentRow]:
-        """Return at most `at_most` segments in any state that start below `before`, by descending start offset."""
+        """Return at most `at_most` segments in any state that start below `before`, the highest start offset first."""
         key = key_of(self._cluster_id, partition) | {"before_offset": before, "at_most": at_most}
         with reading(self._engine) as connection:
             return [segment_row_of(row) for row in connection.execute(_NEWEST, key)]
@@ -226,7 +226,7 @@ class SqlSelectedSegments(ClusterStore):
             )
 
     def finished_with_verdicts(self, verdicts: Mapping[Verdict, int | None]) -> Sequence[SegmentRow]:
-        """Return FINISHED segments of all partitions with these verdicts, by topic, partition and start offset."""
+        """Return all FINISHED segments with these verdicts, ordered by topic, partition and start offset."""
         rows: list[SegmentRow] = []
         with snapshot(self._engine) as connection:
             for verdict, at_or_before_ms in verdicts.items():

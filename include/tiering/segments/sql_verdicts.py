@@ -140,7 +140,7 @@ class SqlVerdicts(ClusterStore):
         return [_total(verdict, [row for row in rows if row.verdict == verdict], now_ms) for verdict in Verdict]
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        """Return the last result of each rule that this segment was ever found to break, by rule."""
+        """Return the last result of each rule that this segment was ever found to break, ordered by rule."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_SEGMENT, _key_of(self._cluster_id, segment_id)).all()
         return [_result_of(segment_id, row) for row in rows]
@@ -251,7 +251,7 @@ def store_results(
 def unresolved_of(
     connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId
 ) -> Sequence[tuple[QualityResult, int]]:
-    """Return the segment's failed results, by rule, each with the time of its recording."""
+    """Return the segment's failed results, ordered by rule, each with the time of its recording."""
     rows = connection.execute(_UNRESOLVED, _key_of(cluster_id, segment_id))
     return [(_result_of(segment_id, row), row.recorded_at_ms) for row in rows]
 

@@ -231,7 +231,7 @@ def _aiven_only(value: _T, info: ValidationInfo) -> _T:
 
 
 def _key_pair(entry: str) -> KeyPairFiles:
-    """Parse an entry of the list. Raises ValueError."""
+    """Parse an entry of the list. Raises ValueError if it has another form."""
     key_pair_id, *paths = entry.split(":")
     if _KEY_PAIR_ID.match(key_pair_id) is None or len(paths) not in (1, 2):
         raise ValueError("accepted is ID:PUBLIC.pem or ID:PUBLIC.pem:PRIVATE.pem")

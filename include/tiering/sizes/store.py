@@ -126,7 +126,7 @@ class SqlRemoteLogSizes(ClusterStore):
     """`RemoteLogSizes` of one cluster over the platform's database."""
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        """Return sizes by state from the counters, by topic and partition."""
+        """Return sizes by state from the counters, ordered by topic and partition."""
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
             query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
@@ -180,7 +180,7 @@ class SqlRemoteLogSizes(ClusterStore):
             return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query)}
 
     def delete_lags(self) -> Sequence[PartitionLag]:
-        """Return, by partition, number, bytes and waiting time of the segments that wait for their deletion."""
+        """Return, for each partition, number, bytes and waiting time of the segments that wait for their deletion."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             waiting: dict[TopicIdPartition, list[Row[Any]]] = defaultdict(list)
@@ -228,7 +228,7 @@ class SqlRemoteLogSizes(ClusterStore):
         return found
 
     def _planned(self, connection: Connection) -> Sequence[Row[Any]]:
-        """Return, by partition, the segments that the newest plan may delete and has not begun to delete.
+        """Return, for each partition, the segments that the newest plan may delete and has not begun to delete.
 
         Superseded segments count until the plan has deleted them.
         """

@@ -157,14 +157,14 @@ class VerificationStore(Protocol):
         ...
 
     def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
-        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset.
+        """Return the first `at_most` segments that are still PLANNED, ordered by topic, partition and start offset.
 
         With `share`, only segments of this part of the plan. Segments with an outcome count when the parts are divided.
         """
         ...
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
-        """Return all segments with this outcome, by topic, partition and start offset."""
+        """Return all segments with this outcome, ordered by topic, partition and start offset."""
         ...
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:

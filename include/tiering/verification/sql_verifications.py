@@ -83,7 +83,7 @@ class SqlVerificationStore(ClusterStore):
             self._delete_old_plans(connection, now_ms - KEPT_PLANS_MS)
 
     def pending(self, run_id: str, *, at_most: int, share: PlanShare | None = None) -> Sequence[PlannedVerification]:
-        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset."""
+        """Return the first `at_most` segments that are still PLANNED, ordered by topic, partition and start offset."""
         if share is None:
             return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
         first, end = share.bounds(sum(total.segments for total in self.totals(run_id)))
@@ -94,7 +94,7 @@ class SqlVerificationStore(ClusterStore):
         return self._read(query.order_by(*(part.c[name] for name in _ORDER)).limit(at_most))
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
-        """Return all segments with this outcome, by topic, partition and start offset."""
+        """Return all segments with this outcome, ordered by topic, partition and start offset."""
         return self._read(self._with_outcome(run_id, outcome))
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:

@@ -306,7 +306,10 @@ def _ids_by_partition(rows: Iterable[SegmentRow]) -> dict[TopicIdPartition, set[
 def subjects_of(
     metadata: RemoteLogMetadata, wanted: Mapping[TopicIdPartition, Collection[RemoteLogSegmentId]]
 ) -> Iterator[Subject]:
-    """Return the wanted segments that are FINISHED, by partition, history and end offset, each with its predecessor."""
+    """Return the FINISHED segments of those wanted, each with its predecessor.
+
+    The partitions have the order of `wanted`; the segments of each are ordered by history and end offset.
+    """
     for partition, ids in wanted.items():
         rows = metadata.selected.segments_with_ids(partition, [segment_id.id for segment_id in ids])
         yield from _with_predecessors(metadata, partition, [row for row in rows if row.metadata.is_finished])
@@ -315,7 +318,9 @@ def subjects_of(
 def _with_predecessors(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Iterable[SegmentRow]
 ) -> Iterator[Subject]:
-    """Return segments by history and end offset, each with its predecessor among the partition's FINISHED segments.
+    """Return each segment with its predecessor among the partition's FINISHED segments.
+
+    The segments are ordered by history and end offset.
 
     A segment wholly below the remote log start is no predecessor: such segments are about to be deleted, in any order.
     The log start is read after the predecessor, because it is raised before segments expire: an expired segment that is

@@ -304,7 +304,7 @@ class Brokers(Protocol):
         ...
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
-        """Return the transactions that are open on the leader, by ascending start offset.
+        """Return the transactions that are open on the leader, ordered by start offset.
 
         Raises:
             UnknownTopicError: the topic's name now belongs to another topic id or to none, or the partition is missing.

@@ -399,7 +399,7 @@ _LOG = logging.getLogger(__name__)
 def open_transactions(
     connections: ClusterConnections, partition: TopicIdPartition, leader: int, brokers: Sequence[int]
 ) -> list[OpenTransaction]:
-    """Return the open transactions of a partition by ascending start offset.
+    """Return the open transactions of a partition, ordered by start offset.
 
     Details that the coordinators do not return are None.
 

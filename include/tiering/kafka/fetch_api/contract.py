@@ -207,7 +207,7 @@ class RangeStore(Protocol):
         ...
 
     def ranges(self, partition: TopicIdPartition) -> Sequence[RecordedRange]:
-        """Return the ranges by ascending base offset, of which only the last may be open."""
+        """Return the ranges, ordered by base offset, of which only the last may be open."""
         ...
 
     def record(self, partition: TopicIdPartition, before: FetchedRange | None, found: Sequence[FetchedRange]) -> bool:

@@ -398,7 +398,7 @@ class LogSource(Protocol):
         ...
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
-        """Return the open transactions that limit the last stable offset of a replica, by ascending first offset.
+        """Return the open transactions that limit the last stable offset of a replica, ordered by first offset.
 
         Raises:
             SourceError, ClusterMetadataError: as for `replica`.

@@ -228,7 +228,7 @@ _MAX_INDEX_BYTES: Final = 64 * MIB
 def find_unfinished_transactions(
     directory: BrokerDirectory, listing: Listing, *, high_watermark: int
 ) -> Sequence[UnfinishedTransaction]:
-    """Return the transactions without a marker below `high_watermark` (exclusive), by ascending first offset.
+    """Return the transactions without a marker below `high_watermark` (exclusive), ordered by first offset.
 
     Markers are only known from the batches that `transactions_below` reads. So a transaction may be among them although
     it has ended, if the log after the snapshot is too long to be read.

@@ -65,7 +65,7 @@ class FileTree:
 
     @contextlib.contextmanager
     def directory(self, components: tuple[str, ...]) -> Iterator[int]:
-        """Open the directory of these path components, and yield its descriptor. Raises OSError."""
+        """Open the directory of these path components; yield its descriptor. Raises OSError if it cannot be opened."""
         fd = self._opened(components, _entered)
         try:
             yield fd
@@ -74,7 +74,7 @@ class FileTree:
 
     @contextlib.contextmanager
     def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
-        """Open as `directory` does; create what is missing, and make every name on the way durable. Raises OSError."""
+        """Open as `directory` does, but create what is missing, and make every name on the way durable."""
         if self._held is None:
             self._make_root()
         fd = self._opened(components, self._entered_or_made)

@@ -235,7 +235,7 @@ class ProcessorUse:
 
     @property
     def useful_transfers(self) -> int:
-        """How many such transfers side by side keep one thread busy: those that fill the waits of one with their work.
+        """How many such transfers at the same time keep one thread busy: while one waits, the others work.
 
         That number is doubled, because waits vary. It is at least two: one is checked while another is sent.
         """

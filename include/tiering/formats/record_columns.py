@@ -207,7 +207,7 @@ class RecordColumns:
         return pa.Array.from_buffers(HEADERS.type, self.rows, buffers, children=[pairs])
 
     def _reserve(self, rows: int, size_bytes: int) -> None:
-        """Make space for a batch of so many records and decompressed bytes."""
+        """Make space for a batch with `rows` records, which have at most `size_bytes` when they are decompressed."""
         used, (offsets, times_us, keys, values, (ends, names, contents)) = self.rows, self._arrays
         self._plain = _grown(self._plain, self._size_bytes, size_bytes)
         if used + rows > len(self._types):
@@ -221,7 +221,7 @@ class RecordColumns:
         self._arrays = offsets, times_us, keys, values, (ends, names, contents)
 
     def _clear(self, rows: int = _FIRST_ROWS) -> None:
-        """Begin with new arrays for so many rows."""
+        """Begin with new arrays, which have space for `rows` rows."""
         self.rows = self._size_bytes = 0
         self._types = np.empty(rows, np.int32)
         headers: Headers = np.zeros(rows + 1, np.int32), _new_spans(0), _new_spans(0)

@@ -90,7 +90,7 @@ class LeaderReplica:
 
     @property
     def may_have_rolled(self) -> bool:
-        """Whether so much is above the last cut that the broker has rolled a segment of it."""
+        """Whether the log has more bytes above the last cut than a segment may have: then the broker has rolled one."""
         return self.is_fetched and self.segment_bytes is not None and self.active_bytes > self.segment_bytes
 
 

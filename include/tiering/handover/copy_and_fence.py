@@ -131,7 +131,7 @@ def _unread(
 
 
 def _have_rolled(partitions: Sequence[HandoverPartition]) -> bool:
-    """Return whether producers wrote so much of a partition, while a round copied, that a segment may have rolled."""
+    """Return whether a partition grew, while a round copied, by so many bytes that a segment may have rolled."""
     return any(partition.replica is not None and partition.replica.may_have_rolled for partition in partitions)
 
 

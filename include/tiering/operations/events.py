@@ -25,7 +25,7 @@ class EventsDocument(TypedDict):
 
 
 def present_events(events: Sequence[Event], most: int) -> Presentation:
-    """Present events, in the given order, of which at most so many were asked for."""
+    """Present events in the given order. `most` is the highest number of events that was requested."""
     rows = tuple(
         (format_utc(event.occurred_at_ms), event.author, event.kind, event.subject, event.detail) for event in events
     )

@@ -136,7 +136,7 @@ class QuotaWindow:
 
     @classmethod
     def of(cls, samples: int, sample_ms: int, state: WindowState) -> Self:
-        """Return a window that continues from a state, whose samples are ignored if the window cannot have so many."""
+        """Return a window that continues from a state. If the state has more samples than fit, all are ignored."""
         window = cls(samples, sample_ms)
         window._stat.restore(state.current, state.samples)
         window._last_record_ms = state.last_record_ms

@@ -72,7 +72,7 @@ class StoredIndexes:
         return tuple(int(self._offsets.offsets[found]) for found in sorted({first, last - 1}) if first <= found < last)
 
     def split(self, positions: Positions, pieces: int) -> tuple[Positions, ...]:
-        """Divide a range into at most so many pieces of about the same bytes, each with other batches."""
+        """Divide a range between batches, into at most `pieces` pieces of about the same bytes."""
         starts, known = [positions.start], self._offsets.positions
         for number in range(1, pieces):
             wanted = positions.start + (positions.end - positions.start) * number // pieces

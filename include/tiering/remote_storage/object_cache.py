@@ -62,12 +62,12 @@ class ObjectCache:
         self._lock = threading.Lock()
 
     def read(self, key: str, first: int, last: int | None, fetch: Callable[[], bytes]) -> bytes:
-        """Return bytes `first` to `last` (both inclusive; None = the end) of an object.
+        """Return bytes `first` to `last` (both inclusive; `last` None: to the end) of an object.
 
         Args:
             key: of an object that never changes.
             first: the first byte.
-            last: the last byte, or None.
+            last: the last byte; None for the end of the object.
             fetch: reads them from the store; called if no valid entry has them.
         """
         part = key, first, last

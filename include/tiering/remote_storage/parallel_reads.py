@@ -89,7 +89,7 @@ def plan_ranges(first: int, last: int, at_once: int) -> tuple[tuple[int, int], .
 
 
 def divided(first: int, last: int, count: int) -> tuple[tuple[int, int], ...]:
-    """Split bytes `first` to `last` (both inclusive) into so many ranges of about equal size."""
+    """Split bytes `first` to `last` (both inclusive) into `count` ranges of about equal size."""
     size_bytes = last + 1 - first
     bounds = [first + number * size_bytes // count for number in range(count + 1)]
     return tuple((bounds[number], bounds[number + 1] - 1) for number in range(count))

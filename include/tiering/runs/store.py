@@ -138,7 +138,7 @@ class SqlWorkStore(SqlBatches):
     """
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
-        """Store the plan of a run. Idempotent for the same plan."""
+        """Store the plan of a run. Idempotent for the same plan; raises StateConflictError for another one."""
         plan_hash = _hash_of(partitions)
         key = {"cluster_id": self._cluster_id, "run_id": run_id}
         with self._writing() as (connection, now_ms):

@@ -215,7 +215,11 @@ class _Checkpoint:
         self._checkpoint = _checkpoint(self._context, suites)
 
     def run(self, measures: Sequence[Any]) -> Iterator[tuple[int, Rule]]:
-        """Yield (row, rule) for each measure and rule that it breaks. RuleEvaluationError: a rule cannot be evaluated."""
+        """Yield (row, rule) for each measure and each rule that it breaks.
+
+        Raises:
+            RuleEvaluationError: a rule cannot be evaluated.
+        """
         rows = [[getattr(measure, column) for column in self._columns] for measure in measures]
         frame = pd.DataFrame(rows, columns=self._columns, dtype=object)
         run = RunIdentifier(run_name=f"{os.getpid()}-{uuid4().hex}")

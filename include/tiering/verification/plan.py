@@ -93,15 +93,15 @@ class PlanShare:
     of: int
 
     def bounds(self, segments: int) -> tuple[int, int]:
-        """Return the part's range of positions, begin inclusive and end exclusive, in a plan of so many segments."""
+        """Return the part's range of positions, begin inclusive and end exclusive, in a plan of `segments` segments."""
         return segments * self.number // self.of, segments * (self.number + 1) // self.of
 
 
 SEGMENTS_OF_A_BATCH: Final = 16
-"""A plan gets a batch for each so many segments: fewer, if they are small, are not worth the start of a Spark job."""
+"""A plan has one batch for this number of segments; for fewer small ones, a Spark job would not be worth its start."""
 
 BYTES_OF_A_BATCH: Final = GIB
-"""A plan gets a batch for each so many bytes to read, if that makes more batches, but not more than segments."""
+"""A plan has one batch for this number of bytes to read, if that makes more batches, but no more than segments."""
 
 
 def batches_for(segments: int, read_bytes: int, *, at_most: int) -> int:

@@ -122,7 +122,7 @@ class KafkaLeaderLogs:
             self._buffers.put(buffer)
 
     def keep_pace(self, leader: Leader, max_bytes: int, go_on: Callable[[], object]) -> None:
-        """Wait until a read of at most so many bytes may begin; reads of one broker begin one after the other."""
+        """Wait until a read of at most `max_bytes` may begin; reads from one broker begin one after the other."""
         with self._lock:
             begins_at = max(self._free_at.get(leader.broker_id, 0.0), self._clock.monotonic())
             self._free_at[leader.broker_id] = begins_at + max_bytes / self._bytes_per_second

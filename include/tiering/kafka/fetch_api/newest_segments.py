@@ -108,8 +108,8 @@ def write_newest(
         logs: the logs of the leaders.
         log: the log.
         log_dir: an existing directory, which must not have the partition yet.
-        max_bytes: the oldest segments are removed until the rolled ones have at most so many bytes together. The newest
-            rolled segment and the active one are kept in any case.
+        max_bytes: the oldest segments are removed until the rolled ones together have at most this many bytes. The
+            newest rolled segment and the active one are kept in any case.
         on_bytes: called after each batch with its size.
 
     Returns:

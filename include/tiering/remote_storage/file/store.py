@@ -243,7 +243,7 @@ class FileObjectStore:
         return SeenObject(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks."""
+        """Read bytes `first` to `last` (both inclusive; `last` None: to the end) in blocks."""
         parents, name = _split(key)
         with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
             end = size_bytes if last is None else last + 1

@@ -334,7 +334,7 @@ class AuditStore(Protocol):
         ...
 
     def memory(self) -> Memory:
-        """Return the number of all segments, whatever their states, and the newest time of their records."""
+        """Return the number of all segments, whatever their states, and when the latest of them changed its state."""
         ...
 
     def record(

@@ -165,7 +165,7 @@ class SqlAuditStore(DatedStore):
     """
 
     def memory(self) -> Memory:
-        """Return the number of all segments, whatever their states, and the newest time of their records."""
+        """Return the number of all segments, whatever their states, and when the latest of them changed its state."""
         query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
         with reading(self._engine) as connection:
             known, newest_ms = connection.execute(query.where(segments.c.cluster_id == self._cluster_id)).one()

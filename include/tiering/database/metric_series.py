@@ -108,8 +108,8 @@ class TopicValues(NamedTuple):
 class SeriesSum:
     """All series of a metric together.
 
-    `total` is the sum of their values, `highest` the highest value, and `oldest_at_ms` when the series was recorded
-    last that was not recorded for the longest time.
+    `total` is the sum of their values, `highest` the highest value, and `oldest_at_ms` the earliest of the times at
+    which each series was last recorded.
     """
 
     total: float

@@ -307,7 +307,7 @@ class RemoteStorage(Protocol):
         limiter: ByteLimiter,
         ranges: int = 1,
     ) -> Iterator[bytes]:
-        """Read record bytes from `start_position` to `end_position` (both inclusive; the latter None: to the end).
+        """Read record bytes from `start_position` to `end_position` (both inclusive; to the end if None), in blocks.
 
         Up to `ranges` ranges are read at the same time (see `parallel_reads`). The bytes come in order. If a read
         fails, all bytes before the failed read are returned first, then the error is raised.

@@ -14,7 +14,8 @@ A wrong option stops no run, as who is told is no part of the work: the DAG proc
 run warns of it, also of a class that cannot be imported, and `tiering_handover_watch` fails.
 
 A failed run is told once, whatever number of its tasks failed. `tiering_handover_watch` has one task; its message
-contains the error, which names each topic and the command to call. It is told again in every run until that is mended.
+contains the error, which names each topic and the command to call. Every later run sends the message again, until no
+handover stands still.
 
 A deadline counts from the time when the run was queued, so it also tells of runs that wait: for readiness, for slots of
 a pool, for cores of Spark, or for a person. It ends nothing; `[tiering] task_timeout` does.

@@ -20,9 +20,9 @@ bytes more segments are kept.
 rolled segment until its largest timestamp is old enough, or enough newer bytes of the log follow it; one of the two
 suffices, and a value of 0 delays nothing. A value of -1 follows the retention that the brokers have for the topic. The
 first segment that must wait makes all later segments wait. This is the rule of `RLMCopyTask.candidateLogSegments` in
-Kafka 4.4.0. A broker deletes no segment of its tiered topics before it has copied it. It does delete segments of topics
-that this platform copies. So no copy is delayed by more than half of the brokers' retention, in time and in bytes, and
-nothing is delayed while that retention is not known.
+Kafka 4.4.0. A broker deletes a segment of its own tiered topics only after it has copied the segment, but it does not
+wait for copies of this platform. So no copy is delayed by more than half of the brokers' retention, in time and in
+bytes, and nothing is delayed while that retention is not known.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

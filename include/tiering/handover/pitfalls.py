@@ -1,7 +1,8 @@
 """All checks of a handover, and the pitfalls that they cover.
 
-A pitfall is a mistake that is possible when segments are published for brokers. It names the checks that find the
-mistake. If none finds it reliably, it says why, also if it names checks that find it in some deployments.
+A pitfall is a mistake that is possible when segments are published for brokers. A `Pitfall` names the checks that find
+the mistake. If no check finds it reliably, the `Pitfall` says why, even if it names checks that find it in some
+deployments.
 `docs/handover-checks.md` is generated from the checks and the pitfalls.
 """
 

@@ -71,7 +71,7 @@ class HandoverState(StrEnum):
 
 
 class RetentionOrder(StrEnum):
-    """The order in which a handover sets total retention back and lowers local retention. It is stored when it begins.
+    """The order in which a handover sets total retention back and lowers local retention. Stored when it begins.
 
     TOTAL_FIRST: the order of handovers that began before LOCAL_FIRST existed. LOCAL_FIRST: retention.ms is restored
     in the step `retention`, and so is retention.bytes where brokers are known to count every byte once; elsewhere

@@ -261,7 +261,7 @@ class RecordReader:
         target = max(batches.next_offset, segment.start_offset)
         position, after, behind, unpaid_bytes = self._positions(segment, target)
         if not batches.records:
-            # The first batch is not larger than this. It is in two places while it is collected, beside a block.
+            # The first batch has at most `batch_bytes`. While it is collected, memory has it twice, and one block.
             batch_bytes = (after or segment.segment_size_bytes) - position
             block_bytes = min(BLOCK_BYTES, max(batches.max_bytes + batch_bytes, behind - position))
             memory.allows(max(batches.max_bytes, batch_bytes) + batch_bytes + block_bytes, batches)

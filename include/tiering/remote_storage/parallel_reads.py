@@ -168,10 +168,11 @@ def blocks_in_order(
 ) -> Generator[Iterator[bytes], None, None]:
     """Read in up to `at_once` threads; yield the blocks of each read, as they arrive, in the order of the reads.
 
-    The caller takes all blocks of a read before it asks for the next one. A read comes with how many bytes it has. The
-    read whose blocks are taken, and those that have begun after it, or wait for a thread, have at most `most_bytes`
-    together, or it is the only one. They are up to `MOST_RANGES`, or have at most twice the bytes that were taken: so
-    who takes little has read little more, and what is read ahead doubles up to its bound.
+    The caller takes all blocks of a read before it asks for the next one. Each read comes with the number of its bytes.
+    The read whose blocks are taken, and those after it that have begun or wait for a thread, have at most `most_bytes`
+    together, or it is the only one. At first they are up to `MOST_RANGES` reads. Later they have at most twice the
+    bytes that were taken: so for a caller that takes little, little more is read, and what is read ahead doubles up to
+    its bound.
 
     After a read has failed no later one begins, and its error is raised behind its blocks. With `at_once` 1 all is read
     in the caller's thread.

@@ -140,7 +140,7 @@ class RestoredPart:
         batches: restored batches.
         records: their records, those of control batches left out.
         log_bytes: that were read of the segment's log.
-        leader_epochs: of the part's offsets. They are here, too, because the segment may have expired in a later run.
+        leader_epochs: of the part's offsets; kept here because the segment may expire before a later run needs them.
     """
 
     key: PartKey

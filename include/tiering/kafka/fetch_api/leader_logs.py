@@ -30,7 +30,7 @@ from include.tiering.kafka.protocol.partition_requests import TopicPartition
 from include.tiering.model.segments import TopicIdPartition
 
 MAX_WAIT_MS: Final = 500
-"""How long a broker may wait for the first byte, in ms. It does not wait below the high watermark, where we read."""
+"""How long a broker may wait for the first byte, in ms. Below the high watermark, where all reads are, it does not."""
 ANSWERS_AT_ONCE: Final = 3
 _ANSWER_OVERHEAD_BYTES: Final = 64 << 10
 """More than an answer has beside the batches: a broker answers with as many bytes of these as it was asked for."""

@@ -142,10 +142,10 @@ class MetricSeries(ClusterStore):
         If this raises an error, nothing was written, except if the commit succeeded and only its answer was lost: then
         another try adds to counters twice.
 
-        A gauge keeps the value with the latest time, whatever the order in which processes write. If a metric has
-        `MOST_SERIES` series, its counters of further topics are added up under `OTHER_TOPICS`; other new series are
-        left out. The first write of a process, and then one in an hour, deletes minutes older than `KEPT_HOURS`, and
-        each series with the label `topic` that was not recorded for so long.
+        A gauge keeps the value with the latest time, whatever the order in which processes write. Once a metric has
+        `MOST_SERIES` series, what it counts for further topics is added up under the topic `OTHER_TOPICS`; other new
+        series are left out. The first write of a process, and then one in an hour, deletes minutes older than
+        `KEPT_HOURS`, and each series with the label `topic` that was not recorded for so long.
 
         The database's time decides what is old. What was recorded by a clock that is ahead of it counts as recorded
         now. A stored gauge whose time is in the future gives way to any other value.

@@ -34,6 +34,7 @@ SEGMENTS: Final = {"256 KiB": (256 * KIB, 4_000_000), "2 MiB": (2 * MIB, 10_000_
 BATCHES: Final = (1, 4)
 MANY_BATCHES: Final = 16
 _PARTITIONS: Final = 16
+"""At least; at least two for each batch, because a batch that finds no partition to claim ends."""
 _BATCH_BYTES: Final = 16 * KIB
 _SPARE_S: Final = 30.0
 """Of work beyond what is measured: until all batches have begun, and for what they have in flight at the end."""
@@ -105,8 +106,9 @@ def many() -> Cell:
 
 def _shape(cell: Cell, seconds: float) -> Shape:
     work_bytes = cell.quota * (seconds + _SPARE_S)
-    segments = math.ceil(work_bytes / cell.segment_bytes / _PARTITIONS)
-    return Shape(_PARTITIONS, segments, cell.segment_bytes, _BATCH_BYTES)
+    partitions = max(_PARTITIONS, 2 * cell.batches)
+    segments = math.ceil(work_bytes / cell.segment_bytes / partitions)
+    return Shape(partitions, segments, cell.segment_bytes, _BATCH_BYTES)
 
 
 def _port_of(endpoint_url: str) -> int:

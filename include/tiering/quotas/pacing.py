@@ -7,13 +7,21 @@ limit, because a quota may have been set meanwhile. There is one exception: for 
 that no quota is stored for any scope, all scopes grant without a limit (`hold_no_limit`). A scope with a limit has a
 `Pacer`.
 
+**The order of senders.** Senders of the same scopes that wait stand in one line, and only the first of it gets bytes:
+of copies the transfer that began first, of everything else the call that came first. So a transfer sends its segment at
+the whole rate and then waits for the store, while the next one sends. If all sent side by side, they would all end at
+the same time, and nothing would be sent while all of them wait for the store.
+
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
 
 import math
 import threading
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from operator import attrgetter
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -133,11 +141,20 @@ class ScopePace:
             self.pacer.change(bytes_per_second, now)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A sender that waits. Lower turns stand before higher ones; `changed` wakes it to look again."""
+
+    turn: int
+    changed: threading.Condition
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Stream:
     """The scopes that must all grant a byte, for all senders of this process with the same scopes.
 
-    It was last used at `asked_at`; `in_use` says whether its scopes are requested from the ledger.
+    It was last used at `asked_at`; `in_use` says whether its scopes are requested from the ledger. `line` are the
+    senders that wait; the first of them gets the next bytes.
     """
 
     scopes: tuple[Scope, ...]
@@ -145,10 +162,15 @@ class Stream:
     asked_at: float
     in_use: bool = True
     meter: DemandMeter = field(default_factory=DemandMeter)
+    line: list[_Waiting] = field(default_factory=list)
 
     @property
     def gives_nothing(self) -> bool:
         return any(pace.gives_nothing for pace in self.paces)
+
+    def wake_first(self) -> None:
+        if self.line:
+            self.line[0].changed.notify()
 
 
 class ProcessPacing:
@@ -160,7 +182,8 @@ class ProcessPacing:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._turns = count()
         self._paces: WeakValueDictionary[Scope, ScopePace] = WeakValueDictionary()
         self._streams: WeakValueDictionary[tuple[Scope, ...], Stream] = WeakValueDictionary()
         self._in_use: dict[tuple[Scope, ...], Stream] = {}
@@ -171,39 +194,44 @@ class ProcessPacing:
 
     def stream(self, scopes: tuple[Scope, ...]) -> Stream:
         """Return the stream to take bytes from. Look it up once: lookups by name cost more than a grant."""
-        with self._changed:
+        with self._lock:
             stream = self._stream(scopes, self._clock.monotonic())
             if not all(pace.known for pace in stream.paces):
                 self.starved.set()
             return stream
 
-    def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float) -> Grant:
-        """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none."""
-        with self._changed:
+    def next_turn(self) -> int:
+        """Return a turn after all that were given so far."""
+        return next(self._turns)
+
+    def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float, turn: int) -> Grant:
+        """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none.
+
+        No sender of the stream that waits with a lower `turn` is passed.
+        """
+        with self._lock:
             began = now = self._clock.monotonic()
             stream.asked_at = began
             if not stream.in_use:
                 self._use(stream)
-            wait_seconds = self._wait_seconds(stream, now)
-            if wait_seconds > 0:
-                now, wait_seconds = self._wait(stream, wait_seconds, now, began + patience_seconds)
-            if wait_seconds > 0:
-                return Grant(0, now - began)
-            return self._grant(stream, wanted_bytes, began, now)
+            is_next = not stream.line or turn < stream.line[0].turn
+            if not is_next or self._wait_seconds(stream, now) > 0:
+                now, is_next = self._wait(stream, turn, began + patience_seconds)
+            return self._grant(stream, wanted_bytes, began, now) if is_next else Grant(0, now - began)
 
     def waits_for(self, stream: Stream) -> Scope | None:
-        """Return the scope that grants last, the widest among equals; None if all grant now."""
-        with self._changed:
+        """Return the scope that grants last, the widest among equals; None if all grant now and no sender waits."""
+        with self._lock:
             now = self._clock.monotonic()
             if now >= self._valid_until:
                 return stream.scopes[0]
             waits = [pace.wait_seconds(now) for pace in stream.paces]
             longest = max(waits)
-            return stream.scopes[waits.index(longest)] if longest > 0 else None
+            return stream.scopes[waits.index(longest)] if longest > 0 or stream.line else None
 
     def share(self, scope: Scope) -> float | None:
         """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             stream = self._stream((scope,), now)
             stream.asked_at = now
@@ -219,7 +247,7 @@ class ProcessPacing:
         The use of a stream of which a scope gives nothing says nothing about its demand: if one of its senders waits,
         the demand is unlimited.
         """
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             seconds, self._measured_at = now - self._measured_at, now
             self._forget_unused(now)
@@ -234,20 +262,20 @@ class ProcessPacing:
 
         A scope whose rate is not known gets its share as its rate here, before the new ledger row is committed.
         """
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             for scope, share in shares.items():
                 pace = self._pace(scope, now)
                 if pace.pacer is None or pace.share > share:
                     pace.set(share, now)
-            self._changed.notify_all()
+            self._wake()
 
     def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
         """Replace all rates, None for no limit; rates of absent scopes become unknown.
 
         The rates expire at the monotonic second `valid_until`.
         """
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             if now >= self._valid_until:
                 self._forget_lost_time(now)
@@ -258,17 +286,17 @@ class ProcessPacing:
             self._expect({scope: rate for scope, rate in rates.items() if rate is not None})
             self._valid_until = valid_until
             self.starved.clear()
-            self._changed.notify_all()
+            self._wake()
 
     def hold_no_limit(self, valid_until: float) -> None:
         """Let all scopes in use go on without a limit until this monotonic second: no quota is set in any scope."""
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             for pace in self._paces.values():
                 pace.set(None, now)
             self._valid_until = valid_until
             self.starved.clear()
-            self._changed.notify_all()
+            self._wake()
 
     def _forget_lost_time(self, now: float) -> None:
         """Let no sender make up for the time without rates: other processes may have sent the bytes of that time."""
@@ -309,19 +337,38 @@ class ProcessPacing:
                 stream.in_use = False
                 del self._in_use[scopes]
 
-    def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
-        """Wait until the stream may send, or until the deadline; return the time, and the seconds still to wait."""
-        meter = stream.meter
+    def _wait(self, stream: Stream, turn: int, deadline: float) -> tuple[float, bool]:
+        """Wait until it is this sender's turn and all scopes grant, at most until the deadline.
+
+        Return the time, and whether the sender may take bytes now.
+        """
+        meter, mine = stream.meter, _Waiting(turn, self._condition())
         meter.waiting += 1
         meter.limited = True
+        insort(stream.line, mine, key=attrgetter("turn"))
         try:
-            while wait_seconds > 0 and now < deadline:
-                self._changed.wait(min(max(wait_seconds, _SHORTEST_WAIT_SECONDS), deadline - now))
+            while True:
                 now = self._clock.monotonic()
-                wait_seconds = self._wait_seconds(stream, now)
-            return now, wait_seconds
+                is_first, wait_seconds = stream.line[0] is mine, self._wait_seconds(stream, now)
+                if is_first and wait_seconds <= 0:
+                    return now, True
+                if now >= deadline:
+                    return now, False
+                # Only the first looks at the time; it wakes the next one when it leaves the line.
+                wait_seconds = max(wait_seconds, _SHORTEST_WAIT_SECONDS) if is_first else _NEVER
+                mine.changed.wait(min(wait_seconds, deadline - now))
         finally:
             meter.waiting -= 1
+            stream.line.remove(mine)
+            stream.wake_first()
+
+    def _condition(self) -> threading.Condition:
+        return threading.Condition(self._lock)
+
+    def _wake(self) -> None:
+        """Let the first sender of each stream look at the rates again."""
+        for stream in self._streams.values():
+            stream.wake_first()
 
     def _wait_seconds(self, stream: Stream, now: float) -> float:
         wait_seconds = 0.0 if now < self._valid_until else _NEVER
@@ -349,13 +396,25 @@ PATIENCE_SECONDS: Final = 0.25
 
 
 class ScopedLimiter:
-    """The `ByteLimiter` of one stream, whose bytes count for one kind and topic. For one thread at a time."""
+    """The `ByteLimiter` of one stream, whose bytes count for one kind and topic. For one thread at a time.
+
+    With `keeps_turn` its turn among the senders that wait is that of its creation: it never waits for a limiter that
+    was made later. Without, each call of `take` has a new turn.
+    """
 
     def __init__(
-        self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver
+        self,
+        pacing: ProcessPacing,
+        scopes: tuple[Scope, ...],
+        topic: str,
+        go_on: GoOn,
+        observer: QuotaObserver,
+        *,
+        keeps_turn: bool = False,
     ) -> None:
         self._pacing = pacing
         self._stream = pacing.stream(scopes)
+        self._turn = pacing.next_turn() if keeps_turn else None
         self._kind = scopes[0].kind
         self._topic = topic
         self._go_on = go_on
@@ -368,10 +427,11 @@ class ScopedLimiter:
         if wanted_bytes <= 0:
             return 0
         waited_seconds = 0.0
+        turn = self._pacing.next_turn() if self._turn is None else self._turn
         while True:
             # Set before the wait, because short waits last longer than the scope needs (`_SHORTEST_WAIT_SECONDS`).
             self.waits_for = self._pacing.waits_for(self._stream)
-            granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
+            granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS, turn)
             self.waits_for = None
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:

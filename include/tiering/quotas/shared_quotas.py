@@ -304,7 +304,7 @@ class SharedQuotas:
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
         self._start()
-        return self._limiter(copy_scopes(broker_id, topic), topic, go_on)
+        return self._limiter(copy_scopes(broker_id, topic), topic, go_on, keeps_turn=True)
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
         self._start()
@@ -340,8 +340,8 @@ class SharedQuotas:
             if self._started:
                 self._renewer.close()
 
-    def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn) -> ByteLimiter:
-        return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer)
+    def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, *, keeps_turn: bool = False) -> ByteLimiter:
+        return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer, keeps_turn=keeps_turn)
 
     def _report(self, row: LedgerRow) -> None:
         now = row.quotas.bytes_per_second

@@ -3,6 +3,8 @@
 import gc
 import math
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from include.tiering.quotas.contract import (
     Scope,
     copy_scopes,
     delete_scopes,
+    keep_on,
     take_all,
 )
 from include.tiering.quotas.fetch_admission import FetchAdmission
@@ -352,8 +355,12 @@ def demand_of(pacing: ProcessPacing) -> float:
     return {demand.scopes: demand.wanted for demand in pacing.demands()}[SCOPES]
 
 
+def take_of(pacing: ProcessPacing, stream: Stream, wanted_bytes: int) -> int:
+    return pacing.take(stream, wanted_bytes, 0.0, pacing.next_turn()).size_bytes
+
+
 def take(pacing: ProcessPacing, wanted_bytes: int = MIB) -> int:
-    return pacing.take(pacing.stream(SCOPES), wanted_bytes, 0.0).size_bytes
+    return take_of(pacing, pacing.stream(SCOPES), wanted_bytes)
 
 
 def test_nothing_is_granted_before_the_ledger_was_asked(pacing: ProcessPacing) -> None:
@@ -442,7 +449,7 @@ def test_time_without_rates_is_not_made_up_for(pacing: ProcessPacing, clock: Man
 
 def test_a_new_scope_waits_for_news_of_its_quota_while_others_go_on(pacing: ProcessPacing, clock: ManualClock) -> None:
     pacing.hold(dict.fromkeys(SCOPES), clock.monotonic() + 1)
-    assert pacing.take(pacing.stream(copy_scopes(1, "payments")), 5, 0.0).size_bytes == 0
+    assert take_of(pacing, pacing.stream(copy_scopes(1, "payments")), 5) == 0
     assert take(pacing, 5) == 5
 
 
@@ -497,7 +504,7 @@ def test_one_full_period_after_slow_ones_is_no_growth(pacing: ProcessPacing, clo
 
 def test_who_waits_at_a_full_share_wants_all_there_is() -> None:
     pacing = ProcessPacing(SystemClock())
-    waiting = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), 1, 600.0))
+    waiting = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), 1, 600.0, 0))
     waiting.start()
     assert pacing.starved.wait(PATIENCE_SECONDS)
     assert demand_of(pacing) == UNLIMITED_DEMAND
@@ -520,7 +527,7 @@ def test_many_scopes_are_forgotten_soon_and_take_no_memory(pacing: ProcessPacing
     stream = pacing.stream(SCOPES)
     clock.advance(FORGET_MANY_SECONDS + 0.1)
     pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
-    assert pacing.take(stream, 1, 0.0).size_bytes == 1
+    assert take_of(pacing, stream, 1) == 1
     assert SCOPES in {demand.scopes for demand in pacing.demands()}
     del stream
     clock.advance(FORGET_SECONDS + 1)
@@ -535,12 +542,12 @@ def test_a_stream_that_was_forgotten_shares_the_rate_with_new_ones(pacing: Proce
     clock.advance(FORGET_SECONDS + 1)
     assert pacing.demands() == ()
     pacing.hold({}, clock.monotonic() + 10)
-    assert pacing.take(old, 1, 0.0).size_bytes == 0
+    assert take_of(pacing, old, 1) == 0
     assert pacing.starved.is_set()
     assert SCOPES in {demand.scopes for demand in pacing.demands()}
     pacing.hold(dict.fromkeys(SCOPES, 1_000.0), clock.monotonic() + 10)
-    assert pacing.take(old, MIB, 0.0).size_bytes > 0
-    assert pacing.take(pacing.stream(SCOPES), MIB, 0.0).size_bytes == 0
+    assert take_of(pacing, old, MIB) > 0
+    assert take_of(pacing, pacing.stream(SCOPES), MIB) == 0
 
 
 def test_a_limiter_asks_whether_to_go_on_before_and_while_it_waits(clock: ManualClock) -> None:
@@ -606,10 +613,53 @@ def test_a_limiter_names_what_it_waits_for_as_long_as_it_waits(monkeypatch: pyte
             seen.append(limiter.waits_for)
             return super().wait(timeout)
 
-    monkeypatch.setattr(pacing, "_changed", Seeing(clock))
+    monkeypatch.setattr(pacing, "_condition", lambda: Seeing(clock))
     take_all(limiter, 3 * SLICE)
     assert limiter.waits_for is None
     assert set(seen) == {TOPIC}
+
+
+@pytest.mark.parametrize("begins_with", [0, 3])
+def test_copies_are_sent_in_the_order_in_which_they_began(begins_with: int) -> None:
+    """Whoever asks first: a transfer whose limiter is older gets its bytes before all younger ones."""
+    pacing, size_bytes = ProcessPacing(SystemClock()), 50_000
+    pacing.hold(dict.fromkeys(SCOPES, 1_000_000.0), float("inf"))
+    limiters = [ScopedLimiter(pacing, SCOPES, "orders", keep_on, Observed(), keeps_turn=True) for _ in range(4)]
+    sent, ended = Counter[int](), dict[int, Counter[int]]()
+
+    def send(number: int) -> None:
+        while sent[number] < size_bytes:
+            sent[number] += limiters[number].take(size_bytes - sent[number])
+        ended[number] = Counter(sent)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for number in range(4):
+        threads[(number + begins_with) % 4].start()
+    for thread in threads:
+        thread.join()
+    assert list(ended) == [0, 1, 2, 3]
+    for number in range(3):
+        # Each may have had one grant, with what is caught up, before the older ones were there.
+        younger = [ended[number][other] for other in range(number + 1, 4)]
+        assert max(younger) <= 1_000_000 * (SLICE_SECONDS + CATCH_UP_SECONDS)
+
+
+def test_readers_of_the_same_quota_take_turns() -> None:
+    pacing, sent = ProcessPacing(SystemClock()), Counter[int]()
+    pacing.hold(dict.fromkeys(SCOPES, 1_000_000.0), float("inf"))
+    ends_at = time.monotonic() + 0.5
+
+    def read(number: int) -> None:
+        limiter = ScopedLimiter(pacing, SCOPES, "orders", keep_on, Observed())
+        while time.monotonic() < ends_at:
+            sent[number] += limiter.take(MIB)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert min(sent.values()) > 0.7 * max(sent.values())
 
 
 @pytest.mark.parametrize("rate", [1_000.0, 1e6, 50e6])
@@ -622,7 +672,7 @@ def test_a_segment_is_held_back_for_the_time_that_its_bytes_take(
         size_bytes = int(1_000 * rate)
     clock = ManualClock()
     pacing = ProcessPacing(clock)
-    monkeypatch.setattr(pacing, "_changed", PassingTime(clock))
+    monkeypatch.setattr(pacing, "_condition", lambda: PassingTime(clock))
     pacing.hold({PACED_SCOPE: rate, BROKER: None, TOPIC: None}, float("inf"))
     limiter = ScopedLimiter(pacing, SCOPES, "orders", lambda: None, Observed())
     take_all(limiter, size_bytes)

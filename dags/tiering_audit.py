@@ -6,10 +6,10 @@
 This DAG compares all objects in the remote store with the segments in the database. If the form asks for it, it removes
 orphan objects (objects that the database does not know) by a plan that a person has approved.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
-  at least one log dir (if any are set) are usable, and Airflow has the pool `remote_log_reader`. It does not wait for
-  cluster metadata, nor for a pause of all topics to end; while the pool has 0 slots, the Spark task waits for a slot.
-  It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
+  suite files, the quota ledger (if a quota is set) and at least one log dir (if any are set) are usable, and Airflow
+  has the pool `remote_log_reader`. It does not wait for cluster metadata, nor for a pause of all topics to end; while
+  the pool has 0 slots, the Spark task waits for a slot. It fails at once if waiting cannot help.
 * **audit** lists all objects of the store, or reads an S3 Inventory of it, and then reads every segment of the
   database. It reports orphan objects, adoptable copies, abandoned copies, dangling references, objects of another size,
   duplicates, objects in a wrong place, foreign objects, open multipart uploads, old versions and delete markers.

@@ -8,11 +8,12 @@ With queues: ready -> scan_<queue>, for which plan waits, and plan -> batches_<q
 This DAG copies rolled segments of Kafka topics from the brokers' log dirs to the remote store, and checks the copies.
 Log dirs are only read.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, at
-  least one log dir and the cluster metadata are usable, no pause of all topics is in force, and the size of the pool
-  `remote_log_copier` is not 0. The run does not start either while every partition waits for one of these causes: its
-  metadata is incomplete, cluster metadata is unknown or contradicts its files, its leader's replica is not found, or
-  its topic is paused. The log of this task says what it waits for. It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
+  suite files, the quota ledger (if a quota is set), at least one log dir (if any are set) and the cluster metadata are
+  usable, no pause of all topics is in force, and the size of the pool `remote_log_copier` is not 0. The run does not
+  start either while every partition waits for one of these causes: its metadata is incomplete, cluster metadata is
+  unknown or contradicts its files, its leader's replica is not found, or its topic is paused. The log of this task says
+  what it waits for. It fails at once if waiting cannot help.
 * **scan_&lt;queue&gt;**: one task for each `queue` that settings of log dirs name, on a worker of that queue. It
   reports what is in these log dirs, so that neither `ready` nor `plan` needs to read them.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each

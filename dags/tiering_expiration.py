@@ -7,9 +7,10 @@ This DAG deletes segments from the remote store by retention. It deletes only se
 by the log start offset, the leader epochs and the retention that the platform stores. No segment of a topic without a
 retention expires by age or size.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema and store are
-  usable, no pause of all topics is in force, and the size of the pool `remote_log_expiration` is not 0. It does not
-  wait for log dirs or cluster metadata; without log dirs less is deleted. It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
+  the quota ledger (if a quota is set) are usable, no pause of all topics is in force, and the size of the pool
+  `remote_log_expiration` is not 0. It does not wait for log dirs or cluster metadata; without log dirs less is deleted.
+  It fails at once if waiting cannot help.
 * **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
   first. Topics from which another run deletes, or about which another run asks a person, are left out, except in a dry
   run. Its log names partitions that wait, and why.

@@ -10,9 +10,10 @@ platform has copied. Each task runs one step, except **ready**, **begin**, **ask
 another run for the same topic: it continues where the last one ended. `./tiering handover TOPIC --resume` does the
 same, and `--undo` goes back as far as possible.
 
-* **ready** waits in the triggerer until schema, store and a log dir (if any is set) are usable and Airflow has the pool
-  `remote_log_reader`. **begin** starts the handover, or resumes the handover of this topic that has not ended. It
-  fails, and changes nothing, while `tiering_handover_watch` is paused.
+* **ready** waits in the triggerer until the schema, the store, the suite files, the quota ledger (if a quota is set)
+  and a log dir (if any is set) are usable and Airflow has the pool `remote_log_reader`. **begin** starts the handover,
+  or resumes the handover of this topic that has not ended. It fails, and changes nothing, while
+  `tiering_handover_watch` is paused.
 * **preconditions** makes all checks that are possible before anything is changed.
 * **guards** stores the topic's retention configs and sets retention overrides: on the brokers, nothing of the topic
   expires until the step **retention**.

@@ -6,10 +6,10 @@
 A verdict says what the store held at the time of a verification. This DAG verifies segments that need a new verdict,
 and a rolling sample of all others, so that over time every segment is verified again.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
-  at least one log dir (if any are set) are usable, and Airflow has the pool `remote_log_reader`. It does not wait for
-  cluster metadata, nor for a pause of all topics to end; while the pool has 0 slots, the Spark task waits for a slot.
-  It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
+  suite files, the quota ledger (if a quota is set) and at least one log dir (if any are set) are usable, and Airflow
+  has the pool `remote_log_reader`. It does not wait for cluster metadata, nor for a pause of all topics to end; while
+  the pool has 0 slots, the Spark task waits for a slot. It fails at once if waiting cannot help.
 * **plan** first changes each verdict PASSED that is older than `tiering.verdict.max.age.ms` to EXPIRED, except in a dry
   run: these segments are still served, but do not count as safe any more. Then it chooses the segments, and logs the
   cost in bytes, requests and time at the fetch quota in force. If there is nothing to verify, or in a dry run, no

@@ -5,8 +5,8 @@
 This DAG does to one topic what a recovery would do after the database and all brokers were lost, beside the deployment,
 which it does not change. The DAG is paused when Airflow first finds it: `airflow dags unpause tiering_recovery_drill`.
 
-* **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
-  pool `remote_log_reader`. No log directory is needed.
+* **ready** waits in the triggerer until the run can start: the schema, the store, the suite files and the quota ledger
+  (if a quota is set) are usable, and Airflow has the pool `remote_log_reader`. No log directory is needed.
 * **drill** rebuilds the topic's metadata from the store alone, in a database of its own, verifies them, restores the
   topic into a temporary directory, starts a throw-away broker on it, and reads everything as consumers do in both
   isolation levels. It logs how long each step took, how many records are equal, and what a recovery of all topics would

@@ -5,8 +5,9 @@
 This DAG is the form of `./tiering restore`: it reads a topic back, without a broker, and writes a directory of Kafka's
 segment files that a broker can load, or of Parquet files by date, or copies the segments into another remote storage.
 
-* **ready** waits in the triggerer until the run can start: the schema and the store are usable, and Airflow has the
-  pool `remote_log_reader`. It needs no log directory, because a restore may follow the loss of all of them.
+* **ready** waits in the triggerer until the run can start: the schema, the store, the suite files and the quota ledger
+  (if a quota is set) are usable, and Airflow has the pool `remote_log_reader`. It needs no log directory, because a
+  restore may follow the loss of all of them.
 * **restore** first logs what it will read and what that costs, then reads at the pace of the fetch quota, with a line
   of progress and time left every ten seconds. Every batch and every segment is checked against its checksum. The files
   are written below the setting `restore.directory`, into the directory that the form names (without one: the topic's

@@ -10,10 +10,10 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | expiration_approval_hours | `24` | hours that an approval task of any DAG waits; then the plan counts as rejected |
 | audit_schedule | `30 3 * * *` | when `tiering_audit` runs; empty: only when triggered |
 | drill_schedule | `0 5 * * 6` | when `tiering_recovery_drill` runs; empty: only when triggered |
-| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if brokers are set |
-| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set; empty: only when triggered |
+| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs; see `ingest_schedule` |
+| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs; empty, or without brokers: only when triggered |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs; empty: only when triggered |
-| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs besides updates of its asset |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs; also when `tiering_remote_log` is updated |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
 | audit_dir | `audit` in work_dir | findings of the last audit; only the host of the task needs access to it |
@@ -23,7 +23,7 @@ These options concern Airflow only; everything about Kafka and remote storage is
 | sizes_ranges | `8` | ranges of segments, and parts of the listing, of `tiering_remote_log_sizes` |
 | timezone | `UTC` | the time zone of all schedules, such as `Europe/Berlin` |
 | task_timeout | `24h` | a task that runs longer fails and ends its Spark job; 7x for `copy`, `gate` of a handover |
-| deadlines | unset | `DAG=DURATION` by commas, in place of the defaults of `alerts.DEADLINES` |
+| deadlines | unset | `DAG=DURATION` by commas: of each DAG named, in place of that in `alerts.DEADLINES` |
 | notifiers | unset | who is told of failed runs and missed deadlines: JSON, see `alerts` |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """

@@ -42,7 +42,8 @@ class ReadinessTrigger(BaseTrigger):
     Args:
         poll_seconds: time between two checks.
         deadline_ms: UTC milliseconds, so that a trigger that moves to another triggerer keeps its deadline.
-        slot_pool: the pool of the work; a size of 0 delays the run.
+        slot_pool: the pool of the work. A size of 0 delays the run, except of the reader pool: then the tasks of its
+            jobs wait in Airflow.
         store_alone: see `OperationsService.ready`.
         said: the missing items that the task has logged already.
         form: the fields of the form that choose partitions; see `run_form.form_of`.
@@ -110,12 +111,12 @@ def _comparable(missing: list[str]) -> list[str]:
 
 
 def what_is_missing(slot_pool: str, form: Mapping[str, Any], store_alone: bool = False) -> tuple[dict[str, Any], bool]:
-    """Return what prevents a run of the work of `slot_pool` now, and whether waiting can resolve all of it.
+    """Return what prevents a run of the work of `slot_pool` now; and, as a second value, whether it can all pass.
 
-    `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line for each of the first
-    20 partitions that wait, and a line with the number of the rest], "remarks": [one line per missing item that this
-    work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but every partition waits,
-    `messages` equals `waiting`.
+    The first value is `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line
+    for each of the first 20 partitions that wait, and a line with the number of the rest], "remarks": [one line per
+    missing item that this work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but
+    every partition waits, `messages` equals `waiting`.
     """
     from include.tiering.operations.readiness import summary_of, waiting_lines
 
@@ -145,17 +146,18 @@ _MOST_IN_TITLE: Final = 3
 class TieringReadySensor(BaseSensorOperator):
     """Checks whether a run may start; if not, waits in the triggerer until it may.
 
-    A copy may start if the schema is at head, the store can be reached and written, has space and this database's
-    marker, at least one log dir can be read, cluster metadata can be read, no pause of all topics is in force, Airflow
-    has the pool, and its size is not 0. Single partitions that are not ready do not delay the run: the log names the
-    first 20 of them with the reason. But while every partition waits for something that can pass without a decision of
-    a person, the run waits, too. The sensor fails at once for a problem that waiting cannot resolve, such as another
-    database's marker.
+    A copy may start if the schema is at head; the store can be reached and written, has space and this database's
+    marker; at least one log dir can be read, or workers of a queue read one, or segments are read from the leaders;
+    cluster metadata can be read; no pause of all topics is in force; the quota ledger answers, or no quota is set; the
+    suite files are valid; Airflow has the pool, and its size is not 0. Single partitions that are not ready do not
+    delay the run: the log names the first 20 of them with the reason. But while every partition waits for something
+    that can pass without a decision of a person, a copy waits, too, unless the log dirs of a queue were not reported
+    yet. The sensor fails at once for a problem that waiting cannot resolve, such as another database's marker.
 
     `slot_pool` is the pool of the work after the sensor; its size is checked, and the sensor takes no slot of it. Items
     that this work does not need (see `OperationsService.ready`) do not delay the run, and are logged.
 
-    Missing items are in the first lines of the log, and in the XCom `MISSING_KEY`.
+    Missing items are in the first lines of the task's log, and in its XCom `MISSING_KEY`.
     """
 
     def __init__(

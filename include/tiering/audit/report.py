@@ -51,7 +51,7 @@ class AuditRefusalDocument(TypedDict):
 
 
 class TopicShareDocument(TypedDict):
-    """The share of a topic's bytes that are gone after the removal, counting deletions of the last 24 hours; 0 to 1."""
+    """Which share of a topic's bytes the removal and the deletions of the last 24 hours take together, 0 to 1."""
 
     topic: str
     topic_id: str
@@ -119,8 +119,8 @@ class UnsettledDocument(TypedDict):
 class WithdrawnRemovalsDocument(TypedDict):
     """A withdrawn run of removals.
 
-    `not_claimed` says why the store could not be claimed for this database, so that a copy of the database could still
-    carry out the run; null if the store was claimed.
+    `not_claimed` says why the store could not be claimed for this database: then a copy of the database could still
+    carry out the run. It is null if the store was claimed.
     """
 
     run_id: str
@@ -150,7 +150,8 @@ class RemovalRun:
 class AuditRun:
     """One audit with the current state of its findings.
 
-    `tally` is None if it is not known; `removal` is None if no removals were requested.
+    `tally` has how many findings are new and how many are gone; it is None if the findings are not those of an audit
+    that just ended, but were read again. `removal` is None if no removals were requested.
     """
 
     record: AuditRecord
@@ -415,8 +416,8 @@ def removal_question(
     """Return the question for a plan.
 
     It has the plan's hash, at most 50 reasons for which the plan needs an approval, and the 50 topics with the most
-    planned bytes, each topic with the key of one object. `loosened` are limits that were changed to allow more
-    deletions, oldest first.
+    planned bytes, each topic with the key of one object. `loosened` are changes of deletion limits by which more may
+    be deleted, oldest first.
     """
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})

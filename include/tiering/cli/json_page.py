@@ -1,8 +1,8 @@
 """The page docs/json.md: which members the JSON document of each command has.
 
-The shapes are the TypedDicts in the reports of the use cases, or in `documents.py` beside a long report. Type checking
-compares them with the functions that make the documents. This module only names the document of each command, and
-writes the shapes down.
+The shapes are TypedDicts of the use cases: in `report.py`, in `documents.py` beside a long one, or in the module that
+makes the document, such as `operations/doctor.py`. Type checking compares them with the functions that make the
+documents. This module only names the document of each command, and writes the shapes down.
 """
 
 from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ _TYPES: Final = {
 
 
 def json_page(generated: str) -> str:
-    """Return the page; `generated` is the sentence that says where it comes from."""
+    """Return the page; `generated` is its line that names the command by which it is generated."""
     lines = [
         "# JSON documents",
         "",
@@ -146,7 +146,10 @@ def _sentence(document: type) -> str:
 
 
 def _nested(hint: Any) -> tuple[str, type] | None:
-    """Return the objects in a type, with what follows their name in a path: `[]` in a list, `.*` in an object."""
+    """Return the type of the objects in a type, and what a path has after the member's name to lead to one of them.
+
+    That is `[]` if they are items of a list, `.*` if they are members of an object, and empty for a single one.
+    """
     if is_typeddict(hint):
         return "", hint
     suffix = {list: "[]", dict: ".*"}.get(get_origin(hint), "")

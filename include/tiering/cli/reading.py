@@ -59,14 +59,14 @@ def fetch(
     """Read a partition's records from remote storage, without a broker.
 
     One file per segment is written into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its length,
-    and its CRC-32C if known, are those of the source. Only you may read it. Segments that have not passed `verify` are
-    named and left out (exit code 1). The directory must be yours, and no link.
+    and its CRC-32C if known, are those of the source. Only you may read it. Segments that `verify` has not passed, that
+    lie below the log start, or that cannot be read, are named and left out (exit code 1).
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
-    the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
-    quota is exhausted by what all processes read before, nothing is written, and the throttle time is shown (exit code
-    3). The file may be smaller than --max-bytes if the quota carries no more in its window. A whole partition is read
-    at the pace of the quota.
+    the batch that contains the offset. The directory must be yours, and no link. The first batch is written even if it
+    is larger than --max-bytes. If the fetch quota is exhausted by what all processes read before, nothing is written,
+    and the throttle time is shown (exit code 3). The file may be smaller than --max-bytes if the quota carries no more
+    in its window. Without --offset, a whole partition is read at the pace of the quota.
     """
     if offset is None and (epoch, max_bytes) != (None, None):
         raise SettingError("--epoch and --max-bytes need --offset: a whole partition is read without them")

@@ -265,7 +265,7 @@ class CopyBatch:
     def _claim(self, exhausted: frozenset[Scope], threads: ThreadPoolExecutor) -> bool:
         """Take a further partition and begin to settle its abandoned copies; return False if none can be claimed now.
 
-        Partitions whose copies would wait for the quota of an `exhausted` scope are not claimed.
+        Partitions of topics and brokers whose own quota is among `exhausted` are not claimed.
         """
         excluded = self._loop.excluded() | {partition.key for partition in self._partitions}
         held = self._heartbeat.claim(lambda: self._scheduler.claim(excluded, exhausted))

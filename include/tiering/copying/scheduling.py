@@ -2,7 +2,8 @@
 
 **Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
 partition, then takes the next. Under an exhausted quota, with fairness on, it releases its partition after a segment if
-another partition that it could claim has waited longer (the partition is *handed on*). The next claims alternate:
+another partition that it could claim has waited since before the released one was claimed (which is *handed on* so).
+The next claims alternate:
 
     the partition handed on was claimed for    next claim
     its urgency                                the partition that has waited longest
@@ -57,7 +58,7 @@ class PartitionScheduler:
     def claim(self, excluded: Set[TopicIdPartition], exhausted: Set[Scope] = NO_SCOPES) -> Lease | None:
         """Claim the next lease; None if there is nothing to claim now. Raises what `WorkStore.claim` raises.
 
-        No partition is claimed whose copies would wait for the quota of an `exhausted` scope.
+        Partitions of topics and brokers whose own quota is among `exhausted` are not claimed.
         """
         handed_on, self._handed_on = self._handed_on, frozenset()
         if handed_on:
@@ -117,7 +118,7 @@ class TopicAdmission:
         self._left: dict[TopicIdPartition, tuple[int, str]] = {}
 
     def admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
-        """Admit one segment. When its copy has ended, call `TopicQuotas.accepted`, or `failed` if it failed.
+        """Admit one segment. When its copy has ended, call `TopicQuotas.accepted`, or `failed` of this class.
 
         Raises:
             QuotaExceededError: refused; the topic, and with it this partition, backs off.

@@ -66,7 +66,10 @@ class MetricsWriter:
                     _log.exception("metrics are not written")
 
     def close(self) -> None:
-        """End the thread, and write what is left, unless the thread cannot write at this moment. Raises nothing."""
+        """End the thread, and write what is left. Raises nothing.
+
+        What is left is lost if the thread writes for longer than `_MOST_CLOSE_SECONDS` now, or its last write fails.
+        """
         self._ended.set()
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(_MOST_CLOSE_SECONDS)
@@ -106,7 +109,8 @@ class MetricsWriter:
 def seconds_to_next_write(now_seconds: float, process_id: int) -> float:
     """Return how long to wait until the next minute has ended and it is this process's moment to write.
 
-    The moments of processes differ, so that not all write at once; all are well within `SETTLED_MS`.
+    The moments of processes differ, so that not all write at once. All are 1 to 9 seconds after the minute: readers
+    take a minute as complete after `SETTLED_MS`.
     """
     phase = 1.0 + process_id % _PHASES / _PHASES * _LONGEST_PHASE_SECONDS
     minute_seconds = MINUTE_MS / 1000

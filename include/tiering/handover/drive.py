@@ -13,28 +13,29 @@ that is longer than the lease, another driver may take the lease.
 Undo:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    undoing     the state is UNDOING                     that state, overrides in force      the next try of the undo
-    restored    configs have their old values            that state, without overrides       the next try of the undo
-    owner       the topic's owner is the platform, if    the same                            the same
-                nothing was published
-    checked     still nothing was published, or the      the same                            the same
-                owner is `handing-over` again
-    ended       UNDONE or PARKED                         nothing                             -
+    undoing     the state is UNDOING                     UNDOING, overrides in force         the next try of the undo
+    restored    configs have their old values            UNDOING, without overrides          the next try of the undo
+    owner       if nothing was published, the topic's    UNDOING, without overrides          the next try of the undo
+                owner is the platform
+    checked     if something was published until then,   UNDOING, without overrides          the next try of the undo
+                the owner is `handing-over` again
+    ended       PARKED if something was published, else  nothing                             -
+                UNDONE
 
 Archive again, for a PARKED handover:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     checked     remote storage is off, according to the  nothing                             -
                 controller
-    owner       the topic's owner is the platform        a parked handover of a topic that   the next try, or --resume,
-                                                         the platform copies                 which fences it off again
+    owner       the topic's owner is the platform        a parked handover of a topic that   the next try; --resume
+                                                         the platform copies                 fences the topic off again
     ended       UNDONE                                   nothing                             -
 
 A publisher checks the owner in the transaction that stores each record before it is sent. So after `owner` no record
-can be stored, and `checked` finds every record that a publisher stored until then. Two answers of a single broker are
-not trusted, because a broker may lag behind the controller: that remote storage is off although the switch may have
-been requested, and that there is no such topic. Both answers are verified with the controller, by requests that the
-controller only validates.
+can be stored, and `checked` finds every record that a publisher stored until then. A single broker may lag behind the
+controller. So two of its answers are not trusted: that remote storage is off although the switch may have been
+requested, and that there is no such topic. Each is verified with the controller, by a request that the controller only
+validates.
 """
 
 import threading
@@ -128,8 +129,8 @@ def carry_on(
 
     Raises:
         LeaseLostError: another process drives the handover, took the lease since, or publishes one of the partitions.
-        StateConflictError: there is no such handover; or it is UNDOING, and nothing can be undone any more, or remote
-            storage was enabled meanwhile.
+        StateConflictError: there is no such handover; or it is UNDOING, and the undo cannot continue, because nothing
+            can be undone any more or remote storage was enabled meanwhile.
         BrokersError: the brokers do not report the log starts that a resume needs, or fail a request of an undo.
         MetadataUnavailableError: the database cannot be reached.
     """
@@ -261,7 +262,8 @@ def _driving(
 
 
 OFF: Final = {REMOTE_STORAGE: "false", "remote.log.delete.on.disable": "false"}
-"""A change that brokers refuse if remote storage is on, as they disable it only if they may delete what is remote."""
+"""A change that is only validated: it is refused if remote storage is on, as brokers switch it off only if they may
+delete what is remote."""
 
 
 def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
@@ -313,7 +315,7 @@ def undo(run: HandoverRun) -> Undo:
 
 
 def _stopped(run: HandoverRun, why: str) -> StateConflictError:
-    """Return the error of an undo that cannot continue. An UNDOING handover becomes STOPPED, so it can be resumed."""
+    """Return the error of an undo that cannot continue. An UNDOING handover becomes STOPPED: --resume continues it."""
     if run.handover.state is HandoverState.UNDOING:
         run.ports.handovers.set_state(run.drive, HandoverState.STOPPED, detail=why)
     return StateConflictError(why)

@@ -2,16 +2,19 @@
 
 An item's weight, in bytes, counts from when the item enters the queue until the consumer is `done` with the item. So
 the byte bound also covers items that consumers hold. While less than `max_bytes` is held, the byte bound lets an item
-of any weight enter, so that
+of any weight enter, also one that is heavier than the whole bound. So
 
-    held bytes  <=  max_bytes - 1 + the largest weight
+    bytes of the items that reserved nothing  <=  max_bytes - 1 + the largest weight
 
-and an item heavier than the whole bound still passes. An item counts towards `max_requests` only while it waits in the
-queue.
+An item counts towards `max_requests` only while it waits in the queue.
 
-A taken item may come to hold more memory than its weight. Before its consumer takes that memory, it calls
-`Taken.reserve`, which waits until the items together reserve less than `max_bytes`. So reserved bytes have the same
-upper limit as held bytes.
+A taken item may need more memory than its weight. Before its consumer allocates that memory, it frees what the item
+held, and calls `Taken.reserve`, which waits until all other items together reserve less than `max_bytes`. The reserved
+size then is the item's weight. So
+
+    reserved bytes  <=  max_bytes - 1 + the largest size that an item reserves
+
+and the held bytes, of which the reserved ones are a part, are at most the sum of both limits.
 """
 
 import threading
@@ -31,7 +34,7 @@ Wait = Callable[[threading.Condition, float | None], bool]
 
 
 class Taken(Generic[T]):
-    """An item of the queue. Its weight counts until `done` is called, or its `with` block ends."""
+    """An item, from `put` on. Its weight counts until `done` is called, or the `with` block of the taken item ends."""
 
     __slots__ = ("_queue", "item", "reserved_bytes", "weight_bytes")
 
@@ -42,14 +45,15 @@ class Taken(Generic[T]):
         self._queue: ByteBoundedQueue[T] | None = queue
 
     def reserve(self, size_bytes: int) -> None:
-        """Let `size_bytes` be the weight of a taken item: what it will hold at most from now on.
+        """Make `size_bytes` the weight of a taken item, and what it reserves: the most that it holds from now on.
 
-        If this is more than it reserved before, wait until all other items together reserve less than the bound; calls
-        are served in their order. While it waits it reserves nothing, so that no two items wait for each other: the
-        caller must have freed the memory that the item held.
+        Until its first call an item reserves 0 bytes. If `size_bytes` is more than the item reserves, wait until all
+        other items together reserve less than the bound; waiting calls are served in their order. An item that waits
+        reserves and weighs nothing, so that no two items wait for each other: the caller must have freed the memory
+        that the item held.
 
         Raises:
-            QueueClosedError: the queue was closed before there was space.
+            QueueClosedError: the call had to wait, and the queue was closed.
         """
         if self._queue is not None:
             self._queue.reserve(self, size_bytes)
@@ -81,7 +85,7 @@ class _Putter(Generic[T]):
 
 
 class _Reserver(Generic[T]):
-    """A thread that waits to reserve bytes; the thread that frees enough of them reserves them for it."""
+    """A thread that waits to reserve bytes; the thread that brings the reserved bytes below the bound does it."""
 
     __slots__ = ("admitted", "condition", "entry", "size_bytes")
 

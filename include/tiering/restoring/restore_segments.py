@@ -1,16 +1,18 @@
-"""Restore the parts of a plan into a directory of Kafka's segment files, and complete what brokers need beside them.
+"""Restore the parts of a plan in the form that is asked for, and complete what brokers need beside segment files.
 
 The head of `target.py` has the steps of a part, and what a crash after each leaves. A part whose segment is damaged,
-or is not in the store, is named in the result, and all others are restored; its partition is not completed.
+or is not in the store, is named in the result, and all other parts are restored. The partition of such a part is not
+completed.
 
-A partition is completed when all its parts are in the target:
+With the form of Kafka's segment files a partition is completed when all its parts are in the target:
 
     leader-epoch-checkpoint     the leader epochs of what was restored
     partition.metadata          the topic's id
 
-and once all partitions are, in the directory itself, which then is a log directory but for its meta.properties:
+and once all partitions are completed, these follow in the target itself, which then lacks only `meta.properties` to be
+a log directory:
 
-    log-start-offset-checkpoint           the first wanted offset of each partition
+    log-start-offset-checkpoint           the first offset of each partition that is wanted and stored
     recovery-point-offset-checkpoint      the end: all of it was written to disk
     replication-offset-checkpoint         the end: all of it was committed
 """
@@ -80,12 +82,12 @@ class SegmentRestorer:
     def restored(self, parts: Sequence[RestorePart], *, at_once: int) -> Iterator[RestoredPart | FailedPart]:
         """Restore the parts; yield the results in their order.
 
-        Small logs are read at the same time, up to `at_once`, and a large one alone, in ranges: so what a kill leaves
-        to be read again is one large log, or some small ones.
+        Up to `at_once` small logs are read at the same time. A large log is read alone, several ranges of it at the
+        same time. So after a kill one large log, or some small ones, have to be read again.
 
         Raises:
             SendingStoppedError: `stop` returned True. What is restored stays.
-            SettingError: a file of the target is in the way.
+            SettingError: the target has a file that is not of this restore, under a name that it writes.
             TieringError: what is worth retrying, such as RemoteStorageUnavailableError.
         """
         for is_large, group in groupby(parts, key=lambda part: part.size_bytes > RANGE_BYTES):
@@ -186,7 +188,7 @@ def _counted(blocks: Iterator[bytes], go_on: Callable[[], None], on_bytes: OnByt
 
 
 def complete(target: RestoreTarget, partitions: Sequence[PartitionRestore], *, all_are_complete: bool) -> None:
-    """Write what names the logs of complete partitions. Repeating it is harmless.
+    """Write the files beside the segments of complete partitions, see the head. Repeating it is harmless.
 
     Args:
         target: of the restore.

@@ -9,8 +9,8 @@ each further line is a part that is complete. A line counts once it is whole, so
     entered          the manifest has the part, with the size    the part, some of its files still   the next run, which
                      of each file                                `.partial`                          renames the rest
     published        all files have their names                  the part                            -
-    completed        the files that name a partition's log are   a partition that brokers can load   -
-                     there: leader epochs, topic id, checkpoints
+    completed        the files beside the segments are there:    a partition that brokers can load   -
+                     leader epochs, topic id, checkpoints
 
 So the next run reads again only what had no line. A file that the manifest does not name is not of this restore: such a
 directory is refused, and nothing is ever overwritten. One process at a time writes, which holds a lock on the manifest.

@@ -1,7 +1,7 @@
 """Contract of runs: planned segments, leases with fencing tokens, progress, the pause switch.
 
 A run is one plan. Batches of that run pull partitions: `claim` takes a lease on a partition with work left, by default
-the most urgent one; `release` gives the lease back; `waits_longer` says whether another partition has waited longer.
+the most urgent one; `release` gives the lease back; `waits_longer` says whether another partition waited before it.
 The database's clock decides when a lease ends. Each claim of a partition in one role gets a higher fencing token than
 the claim before it, and a change under another token than the newest raises LeaseLostError. Runs that delete are in
 `deletion_run`.

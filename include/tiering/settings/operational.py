@@ -76,7 +76,7 @@ class CopyFairnessSettings(DynamicSection):
     enable: bool = operational(
         True,
         "After a segment, a batch that has waited for the copy quota for 50 ms in all under its lease gives its "
-        "partition back if another partition that it can claim has waited longer.",
+        "partition back if another partition that it can claim has waited since before that lease began.",
     )
 
 

@@ -61,8 +61,8 @@ class LeadersSettings(Section):
         default=4_096 * MIB,
         ge=MIB,
         le=MOST_LONG,
-        description="Most bytes of the spool of one process. A segment waits until it fits, but each partition may "
-        "exceed this by one segment that others wait for.",
+        description="Most bytes of the spool of one process. A segment waits until it fits. While a later segment of "
+        "its partition is in the spool, which waits for it, it is taken at once, above this number if need be.",
         json_schema_extra={"unit": "bytes"},
     )
 

@@ -28,8 +28,9 @@
 | change the size of a pool | trigger the DAG `tiering_configs`, and edit that pool |
 
 Every route asks Airflow's own access checks. A request that changes something must come from a page of this server, as
-for deletion plans. Viewers share what is read within a second, of the throughput within ten. Airflow loads this file in
-every process, so the web application is created at the first request.
+for deletion plans. What was read for one viewer is the answer to all who ask within a second after it, of *Needs you*
+and *Quality and audit* within two, of the throughput within ten. Airflow loads this file in every process, so the web
+application is created at the first request.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
 """The spool: files on the worker's disk that hold ranges while they are checked and copied.
 
-A file is read to be sent, and for nothing else: the store must have the CRC-32C of what was appended, so a disk that
-returns other bytes ends the attempt. A file has no name, so nothing of it is left after a crash. All files of the
-process together have at most `max_bytes`; a range for which there is no space waits until others are closed. A range
-that is larger than `max_bytes` is taken when no other is open.
+A file is read only to be sent. The object in the store must then have the CRC-32C of what was appended to the file, so
+a disk that returns other bytes ends the attempt. A file has no name, so nothing of it is left after a crash.
 
-A range that is copied waits for the earlier ranges of its partition, and keeps its file open meanwhile. So an earlier
-range must never wait for a later one: if a later range of the partition is in the spool, an earlier one is taken at
-once, above `max_bytes` if need be. So the files exceed `max_bytes` by at most one range of each partition.
+The open files of the process together have at most `max_bytes`, with two exceptions; a range for which there is no
+space waits until others are closed. A range that is larger than `max_bytes` is taken once no other is open. And a range
+that is copied waits for the earlier ranges of its partition, with its file open. So an earlier range must never wait
+for a later one: while a later range of its partition is in the spool, a range is taken at once. The files may exceed
+`max_bytes` by the ranges that are taken so.
 """
 
 import os
@@ -24,7 +24,7 @@ from include.tiering.errors import SendingStoppedError, SourceChangedError, Sour
 from include.tiering.model.segments import TopicIdPartition
 
 PATIENCE_SECONDS: Final = 3_600.0
-"""How long a range waits for the spool at most. The ranges before it may be sent slowly, under a low quota."""
+"""How long a range waits for the spool at most. The ranges that fill the spool may be sent slowly, by a low quota."""
 _LOOK_AGAIN_SECONDS: Final = 0.25
 
 
@@ -118,12 +118,12 @@ class Spool:
                     self._open_bytes[key] = size_bytes
                     return
                 self._changed.wait(_LOOK_AGAIN_SECONDS)
-            go_on()  # Without the lock: it may wait for the end of a pause.
+            go_on()  # Without the lock, because `go_on` may wait for the end of a pause.
             if self._clock.monotonic() >= deadline:
                 raise SendingStoppedError(f"{path}: the spool had no space for {PATIENCE_SECONDS:.0f} s")
 
     def _has_space(self, key: tuple[TopicIdPartition, int], size_bytes: int) -> bool:
-        """Return whether a range may be spooled now; a range that is in the spool is not spooled a second time."""
+        """Return whether a range may be spooled now. A range that is in the spool has to wait until it is closed."""
         if key in self._open_bytes:
             return False
         is_waited_for = any(partition == key[0] and base_offset > key[1] for partition, base_offset in self._open_bytes)

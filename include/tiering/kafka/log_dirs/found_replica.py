@@ -13,13 +13,13 @@ the old log. That offset may lie above everything that the new log has replicate
 
 An offset of a checkpoint is not used, and the offset of this log is then unknown, in two cases:
 - It lies above the end of the log. Then it belongs to another log, or the end of the log is missing.
-- It was collected before the log was created. Then it belongs to another log. The time of the checkpoint shows this.
+- It was collected before the log was created. Then it belongs to another log. The checkpoint's file time shows this.
   The log was created when its `partition.metadata` was written: a broker writes that file once, before the first
   record, and both files are on one file system, with one clock.
 
-Brokers collect the offsets some time before they write them. So a checkpoint that is older than the log is not used,
-and one that is less than a second newer is used only if the log directory holds no directory of an older log of this
-name; brokers keep those for a while.
+Brokers collect the offsets some time before they write them. So a checkpoint that is older than the log is not used.
+One that is less than a second newer may also have been collected before: it is not used if the log directory holds the
+directory of an older log of this name. Brokers keep such directories for a while after they deleted the log.
 
 File times are not used in two cases: a `.log` with records is older than `partition.metadata`, or there are `.log`
 files with records and none of them is newer. In both cases the files probably have the times of a copy (a restored
@@ -27,8 +27,8 @@ backup, a checkout), or the log is older than topic ids.
 
 With a connection to brokers, the leader's offsets are the exact bounds of the leader's replica, or the replica is
 refused. These offsets are requested before the leader's directory is read. So that directory must hold the offsets up
-to the high watermark that the leader returned, and no leader epoch above the leader's. Otherwise the directory is old,
-a copy, or another broker's.
+to the high watermark that the leader returned, and no leader epoch above the one that it returned. Otherwise the
+directory is old, a copy, or another broker's.
 
 Without a connection, the bounds are those of the checkpoints, if they belong to the log. A follower's directory may
 show that the leader's directory is old (`ahead_of_leader`).
@@ -109,12 +109,12 @@ class FoundReplica:
     """A replica as it was read. Segments ascend.
 
     `log_start_offset` is inclusive. `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are
-    exclusive. As read from files, these offsets may be lower than the broker's.
+    exclusive. As read from files, all five may be lower than the broker's.
 
     `checkpointed_log_start` is the log start in the broker's checkpoint; None if there is no entry, the entry must not
-    be used, or the directory is not live. Once the leader's offsets were applied, it is at least the log start that the
-    leader returned. If the broker tiers the topic, this log start may lie below the first local segment. `cleaned`: the
-    log cleaner has a checkpoint for the partition.
+    be used, or the directory is not live. Once the leader's offsets were applied, it is the higher one of this and the
+    log start that the leader returned, never None. If the broker tiers the topic, this log start may lie below the
+    first local segment. `cleaned`: the log cleaner has a checkpoint for the partition.
 
     `doubt` is set if an offset in a checkpoint must not be used; the bound is then the lowest possible.
     `errors` are those of single files.
@@ -248,7 +248,7 @@ class LogOrigin:
     has_predecessor: Callable[[], bool]
 
     def is_newer_than(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the checkpoint may have the offset of an older log; False if times are not kept."""
+        """Return whether the checkpoint may have been collected before this log began; False if times are not kept."""
         if not self.times_are_kept:
             return False
         if checkpoint.written_ns < self.created_ns:
@@ -263,8 +263,8 @@ def times_are_kept(created_ns: int, written_ms: Iterable[int]) -> bool:
     has records. Brokers write `partition.metadata` before the records; programs that copy files often write it last.
 
     Args:
-        created_ns: the modification time of `partition.metadata`.
-        written_ms: the modification times of all `.log` files with records.
+        created_ns: the modification time of `partition.metadata`, in nanoseconds.
+        written_ms: the modification times of all `.log` files with records, in milliseconds.
     """
     times, begun_ms = list(written_ms), created_ns // _NS_PER_MS
     return not times or (min(times) >= begun_ms and max(times) > begun_ms)
@@ -351,7 +351,7 @@ def bounded(
     answer: OffsetsAnswer | None,
     replicas: Sequence[FoundReplica] = (),
 ) -> BoundedReplica:
-    """Give the leader's replica the offsets that the leader returned, or refuse it if they do not fit.
+    """Give the leader's replica the offsets that the leader returned; refuse the replica if they do not fit its files.
 
     Other replicas, and without a connection all replicas, keep the bounds of their files. Without a connection, a
     replica is refused if its checkpoints are in doubt, or a follower is ahead of it. With a connection, all replicas of
@@ -395,7 +395,7 @@ def bounded(
 def ahead_of_leader(
     found: FoundReplica, partition_metadata: PartitionMetadata | None, replicas: Iterable[FoundReplica]
 ) -> FoundReplica | None:
-    """Return the follower with the highest high watermark above the end of the leader's log `found`.
+    """Return the follower with the highest high watermark, if that lies above the end of the leader's log `found`.
 
     Return None if there is no such follower, or if `found` is not on the leader's broker. Followers whose last leader
     epoch is older than that of `found` are ignored: after an unclean election, the leader may lack their last records.

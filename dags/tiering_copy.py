@@ -5,8 +5,8 @@
 
 With queues: ready -> scan_<queue>, for which plan waits, and plan -> batches_<queue> -> copy_<queue> -> quality_gate.
 
-This DAG copies rolled segments of Kafka topics from the brokers' log dirs to the remote store, and checks the copies.
-Log dirs are only read.
+This DAG copies rolled segments of Kafka topics from the brokers' log dirs, or from leaders whose brokers have none in
+the settings, to the remote store, and checks the copies. Log dirs and leaders are only read.
 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, the
   suite files, the quota ledger (if a quota is set), at least one log dir (if any are set) and the cluster metadata are

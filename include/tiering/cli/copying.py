@@ -1,7 +1,7 @@
 """`./tiering scan`, `plan`, `backfill`, `copy` and `skip`.
 
-List the brokers' log directories, show what would be copied and what that takes, copy in this process, and record the
-decision to continue after offsets that the source has lost.
+List what brokers have (log directories, or logs of leaders), show what would be copied and what that takes, copy in
+this process, and record the decision to continue after offsets that the source has lost.
 """
 
 from collections.abc import Sequence

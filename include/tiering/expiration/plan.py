@@ -273,7 +273,7 @@ class ExpirationPlanner:
         now_ms: int,
         local_bytes: Callable[[], int | None],
     ) -> tuple[RetentionInput, RetentionOutcome]:
-        """Decide, from as much of the log as is needed for that: first from its oldest segments, then from more."""
+        """Decide from the oldest segments, then from as many as needed; return what was considered, and the result."""
         finished: int | None = _FIRST_READ
         while True:
             given = self._input(partition, retention, now_ms, local_bytes, finished)

@@ -1,1 +1,1 @@
-"""What comes from brokers: log directories, cluster, protocol, metadata topic."""
+"""What comes from brokers: log directories, the logs of leaders, cluster, protocol, metadata topic."""

@@ -138,7 +138,7 @@ class _Seen:
 def write_log(
     part: RestorePart, blocks: Iterable[bytes], stored: StoredFiles, write: Callable[[memoryview], object]
 ) -> tuple[WrittenLog, RestoredFiles]:
-    """Write the batches of a part, and return what belongs to them.
+    """Write the batches of a part; return what was found in them, and the files that belong beside them.
 
     Args:
         part: what is wanted.

@@ -298,7 +298,7 @@ class VerificationService:
 
         Args:
             partitions: the partitions to evaluate; None: every partition that has segments.
-            scan_log_dirs: whether to read the ends of the leaders' logs, if log dirs are configured.
+            scan_log_dirs: whether to read the ends of the leaders' logs in the log dirs, if any are configured.
             results_dir: directory for the evaluator's results; None stores none.
 
         Raises:

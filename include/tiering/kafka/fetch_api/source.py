@@ -327,7 +327,7 @@ class FetchSource:
         return max((recorded.recorded_at_ms for recorded in self._store.ranges(partition)), default=-1)
 
     def _locate(self, replica_id: ReplicaId) -> tuple[Replica, TopicMetadata, PartitionOffsets]:
-        """Return the replica if the same broker still leads it.
+        """Return the replica, if the same broker still leads it, its topic's metadata, and the leader's offsets.
 
         Raises:
             SourceVanishedError: another broker leads it, or the topic or partition is unknown.

@@ -257,6 +257,9 @@ class LogDirSource:
     def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
         """Read one replica and evaluate it together with all other readable replicas of its partition.
 
+        Returns:
+            The replica as it was read, with its log directory, and the replica as it was evaluated.
+
         Raises:
             SourceVanishedError: no log directory that may be read has the replica's broker id and directory id, the
                 partition directory does not exist, or it belongs to another topic id.

@@ -251,7 +251,7 @@ def backfill(
 ) -> None:
     """Show what it takes to copy what waits: bytes, segments, requests, money, and the least time. Nothing is begun.
 
-    What waits is as of the last size run that read the log directories. Times are at the copy quotas in force of all
+    What waits is as of the last size run that looked at the brokers' logs. Times are at the copy quotas in force of all
     copies together and of each topic; quotas of brokers, the store and the disks may make it longer.
     """
     with session_of(ctx).opened() as app:

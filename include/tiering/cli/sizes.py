@@ -20,7 +20,7 @@ def sizes(
     topic: Topics = None,
     log_dirs: Annotated[
         bool,
-        typer.Option(help="Also read the log directories, to show bytes that wait for a copy or are local and remote."),
+        typer.Option(help="Also look at brokers' logs, to show bytes that wait for a copy or are local and remote."),
     ] = True,
     by: Annotated[
         SizesBy, typer.Option("--by", help="What a row of the first table is about: a partition, or a whole topic.")

@@ -1,8 +1,8 @@
 """What it takes to copy all that waits of some topics: bytes, segments, requests, money and time.
 
-What waits is as of the last size run that read the log directories, so this module reads none. Times are the bytes
-divided by the narrowest quota that applies to them: of the total, or of a topic for the bytes of that topic. They are
-the least that a copy takes, because a quota of a broker, the store, the disks or the number of batches may be slower.
+What waits is as of the last size run that looked at the brokers' logs, so this module reads none. The least time is the
+longest of these: all bytes divided by the total quota, and the bytes of each topic divided by the topic's own quota. A
+copy may take longer, because a quota of a broker, the store, the disks or the number of batches may be slower.
 While the copiers' pool has no slots nothing is copied at all, which the numbers of slots say.
 """
 
@@ -159,7 +159,7 @@ class BackfillService:
         found = waiting_topics(waits, held_back, in_force, paused, self._work.running_batches())
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
-            raise SettingError("nothing of these topics waits, as of the last size run that read the log directories")
+            raise SettingError("nothing of these topics waits, as of the last size run that looked at brokers' logs")
         present, copiers = in_force.of(_TOTAL), self._mirror.seen().get(COPIER_POOL)
         size_bytes, segments = sum(topic.size_bytes for topic in chosen), sum(topic.segments for topic in chosen)
         return Backfill(

@@ -63,8 +63,9 @@ class ArchiveTotals:
     """The whole archive in a few numbers.
 
     `safe_bytes` are the FINISHED bytes whose verdict is PASSED, of the `judged_bytes` that the last count found. The
-    bytes, segments and seconds that wait are those of the last size run with log dirs; the seconds are the age of the
-    oldest segment that waits, by its newest record. They lack `unmeasured_partitions`, of which no run knows the bytes.
+    bytes, segments and seconds that wait are those of the last size run that looked at brokers' logs; the seconds are
+    the age of the oldest segment that waits, by its newest record. They lack `unmeasured_partitions`, of which no run
+    knows the bytes.
     `gib_month` is the price that `cost` is of, which is storage alone.
     """
 
@@ -307,7 +308,7 @@ class TotalsDocument(TypedDict):
     """The whole archive; `topics` are those with FINISHED segments.
 
     `judged_bytes` are the FINISHED bytes at the last count of verdicts, `safe_bytes` those of them that passed. What
-    waits is as of the last size run that read the log directories; `waiting_seconds` is the age of the oldest segment
+    waits is as of the last size run that looked at brokers' logs; `waiting_seconds` is the age of the oldest segment
     that waits, by its newest record, and no waiting time. Of `unmeasured_partitions` it is not known how much waits:
     they are in no readable log directory, or nothing of their topic was copied yet and the last plan held them back.
     """

@@ -1,7 +1,8 @@
 """What waits for a copy: partitions that the last plan held back, by reason, and what waits of each topic.
 
 Held back partitions are those of the last plan of all configured topics. What waits of a topic, in bytes, is as of the
-last size run that read the log directories; of some partitions it is not known.
+last size run that looked at the brokers' logs (in log directories, or at the leaders); of some partitions it is not
+known.
 """
 
 from collections import Counter

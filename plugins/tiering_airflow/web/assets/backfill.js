@@ -58,9 +58,9 @@ export function backfill(view) {
   function show(found) {
     const oldest = Math.min(...all.topics.map((topic) => topic.as_of_ms));
     status.className = "dim";
-    status.textContent = all.topics.length ? `What waits is ${ago(oldest, all.as_of_ms)}, by a size run that read the log directories.`
+    status.textContent = all.topics.length ? `What waits is ${ago(oldest, all.as_of_ms)}, by a size run that looked at the brokers' logs.`
       : all.unmeasured.length ? "Nothing waits of what a size run has measured."
-      : "Nothing waits, or no size run has read the log directories yet: trigger tiering_remote_log_sizes.";
+      : "Nothing waits, or no size run has looked at the brokers' logs yet: trigger tiering_remote_log_sizes.";
     const focused = document.activeElement?.id;
     const box = (topic) => element("input", { type: "checkbox", id: `choose-${topic.topic}`, checked: chosen.has(topic.topic), "aria-label": `Choose ${topic.topic}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](topic.topic); load(); } });
     const names = [...chosen];

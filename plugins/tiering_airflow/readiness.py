@@ -111,9 +111,9 @@ def _comparable(missing: list[str]) -> list[str]:
 
 
 def what_is_missing(slot_pool: str, form: Mapping[str, Any], store_alone: bool = False) -> tuple[dict[str, Any], bool]:
-    """Return what prevents a run of the work of `slot_pool` now; and, as a second value, whether it can all pass.
+    """Return a pair: what prevents a run of the work of `slot_pool` now, and whether waiting can resolve all of it.
 
-    The first value is `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line
+    What prevents it is `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line
     for each of the first 20 partitions that wait, and a line with the number of the rest], "remarks": [one line per
     missing item that this work does not need, or about the Spark cluster]}`. If nothing else prevents the run, but
     every partition waits, `messages` equals `waiting`.

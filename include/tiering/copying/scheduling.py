@@ -2,8 +2,8 @@
 
 **Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
 partition, then takes the next. Under an exhausted quota, with fairness on, it releases its partition after a segment if
-another partition that it could claim has waited since before the released one was claimed (which is *handed on* so).
-The next claims alternate:
+another partition that it could claim has waited since before this one was claimed. The released partition is *handed
+on*. The next claims alternate:
 
     the partition handed on was claimed for    next claim
     its urgency                                the partition that has waited longest

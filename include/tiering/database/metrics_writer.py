@@ -68,7 +68,8 @@ class MetricsWriter:
     def close(self) -> None:
         """End the thread, and write what is left. Raises nothing.
 
-        What is left is lost if the thread writes for longer than `_MOST_CLOSE_SECONDS` now, or its last write fails.
+        What is left is lost if the database does not take it now: if a write of the thread goes on for longer than
+        `_MOST_CLOSE_SECONDS`, or the last write fails.
         """
         self._ended.set()
         if self._thread is not None and self._thread.is_alive():

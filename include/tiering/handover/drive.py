@@ -315,7 +315,7 @@ def undo(run: HandoverRun) -> Undo:
 
 
 def _stopped(run: HandoverRun, why: str) -> StateConflictError:
-    """Return the error of an undo that cannot continue. An UNDOING handover becomes STOPPED: --resume continues it."""
+    """Return the error of an undo that cannot continue. An UNDOING handover becomes STOPPED: a person resumes it."""
     if run.handover.state is HandoverState.UNDOING:
         run.ports.handovers.set_state(run.drive, HandoverState.STOPPED, detail=why)
     return StateConflictError(why)

@@ -85,7 +85,7 @@ class _Putter(Generic[T]):
 
 
 class _Reserver(Generic[T]):
-    """A thread that waits to reserve bytes; the thread that brings the reserved bytes below the bound does it."""
+    """A thread that waits to reserve bytes; the thread that frees the bytes it lacks reserves for it."""
 
     __slots__ = ("admitted", "condition", "entry", "size_bytes")
 

@@ -12,7 +12,7 @@ With the form of Kafka's segment files a partition is completed when all its par
 and once all partitions are completed, these follow in the target itself, which then lacks only `meta.properties` to be
 a log directory:
 
-    log-start-offset-checkpoint           the first offset of each partition that is wanted and stored
+    log-start-offset-checkpoint           of each partition the first offset that is wanted and stored
     recovery-point-offset-checkpoint      the end: all of it was written to disk
     replication-offset-checkpoint         the end: all of it was committed
 """

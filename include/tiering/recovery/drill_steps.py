@@ -36,7 +36,7 @@ from include.tiering.formats import indexes
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.formats.records import Decompressor, records_of
-from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.histories import OffsetRange, not_skipped, without
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
     SeenRecord,
@@ -50,7 +50,8 @@ from include.tiering.reading.served_log import said_of_gap
 from include.tiering.recovery.drill import DrilledPartition, DrillReport, DrillStep, RecoveryNeeds
 from include.tiering.recovery.rebuild import RebuildPlan
 from include.tiering.recovery.service import RecoveryService
-from include.tiering.restoring.plan import PartitionLog, RestoreRequest, lacking
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.restoring.plan import PartitionLog, PartitionRestore, RestoreRequest
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STARTS
 from include.tiering.restoring.service import RestoreService
@@ -269,6 +270,32 @@ class Drill:
                 for base in sorted({*wanted.digests, *found} - set(same))
             ]
         return DrilledPartition(partition.partition, (records[0], records[1]), (equal[0], equal[1]), tuple(differences))
+
+
+def lacking(
+    known: PartitionLog, before: Collection[RemoteLogSegmentId], restored: PartitionRestore | None
+) -> Iterator[str]:
+    """Yield sentences about what a restore from other metadata, as rebuilt ones, lacks of what is served.
+
+    Args:
+        known: the partition as the deployment's database has it afterwards.
+        before: segments that were there before the metadata were rebuilt; others were copied meanwhile.
+        restored: what was restored; None: nothing.
+    """
+    parts = () if restored is None else restored.parts
+    found = [OffsetRange(part.first_offset, part.last_offset) for part in parts]
+    for served in known.parts:
+        if served.segment.remote_log_segment_id in before:
+            for lost in without(OffsetRange(served.first_offset, served.last_offset), found):
+                segment_id = served.segment.remote_log_segment_id.id
+                yield f"offsets {lost} of segment {segment_id} are not in the recovered log"
+    recorded = {row.metadata.remote_log_segment_id: row.log_crc32c for row in known.rows}
+    for part in parts:
+        done = None if restored is None else restored.done.get(part.key)
+        crc32c = recorded.get(part.segment.remote_log_segment_id)
+        is_whole = part.base_offset == part.segment.start_offset and not part.is_cut
+        if done is not None and is_whole and crc32c not in (None, done.crc32c):
+            yield f"segment {part.segment_id} has a log with CRC-32C {done.crc32c:08x}, its source had {crc32c:08x}"
 
 
 @dataclass(frozen=True, slots=True)

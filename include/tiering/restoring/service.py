@@ -38,6 +38,7 @@ from include.tiering.restoring.plan import (
     RestorePart,
     RestorePlan,
     RestoreRequest,
+    as_entered,
     by_partition,
     continues_at,
     parts_of,
@@ -285,12 +286,13 @@ class RestoreService:
         partitions = []
         for partition, log in logs.items():
             if (offsets := wanted.get(partition.partition)) is not None:
-                each = PartitionRestore(partition, offsets, parts.get(partition, ()), restored_of[partition.partition])
+                there = restored_of[partition.partition]
+                each = PartitionRestore(partition, offsets, as_entered(parts.get(partition, ()), there.values()), there)
                 partitions += [each] if each.parts or each.restored else []
                 said += [f"{partition}: {sentence}" for sentence in said_of_ends(log, offsets)]
         if not partitions and not said:
             said.append(f"{request.partitions[0].topic}: it has no record in the wanted offsets and times")
-        require_same(partitions)
+        require_same(partitions, whole=request.form is RestoreForm.STORAGE)
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)
 

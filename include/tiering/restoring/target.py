@@ -314,7 +314,7 @@ def _line_of(part: RestoredPart) -> dict[str, Any]:
         "base_offset": part.key.base_offset,
         "last_offset": part.last_offset,
         "next_offset": part.next_offset,
-        "segment_id": part.segment_id,
+        "segment_id": part.key.segment_id,
         "crc32c": f"{part.crc32c:08x}",
         "batches": part.batches,
         "records": part.records,
@@ -329,8 +329,7 @@ def _part_of(line: Mapping[str, Any]) -> RestoredPart:
         if not all(_FILE.fullmatch(name) for name in line["files"]):
             raise ValueError("a file is not in a directory of the target")
         return RestoredPart(
-            PartKey(line["partition"], line["base_offset"]),
-            line["segment_id"],
+            PartKey(line["partition"], line["base_offset"], line["segment_id"]),
             line["last_offset"],
             line["next_offset"],
             line["files"],

@@ -20,7 +20,7 @@ from include.tiering.remote_storage.object_store import BytesSource
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.plan import RestoreRequest
 from include.tiering.restoring.report import RestoreReport
-from include.tiering.restoring.target import MANIFEST
+from include.tiering.restoring.target import MANIFEST, RestoreStep
 from tests.doubles.broker_data import broker_data
 from tests.doubles.record_batches import record_batch
 from tests.doubles.segments import partition_of, segment_of
@@ -136,6 +136,27 @@ def test_what_is_served_only_later_is_not_restored_beside_the_same_offsets(
     with pytest.raises(SettingError, match="has other segments by now"):
         restored(app, target, form)
     assert offsets_in(target, form) == list(range(100, 300))
+
+
+class Died(BaseException):
+    """In place of a SIGKILL."""
+
+
+def test_nothing_is_left_of_a_part_that_expires_while_it_is_written(app: App, tmp_path: Path) -> None:
+    """Spark takes each file in a directory of a date for one of the table, whatever its suffix."""
+    target = tmp_path / "target"
+
+    def die(_: RestoreStep) -> None:
+        raise Died
+
+    wanted = RestoreRequest((ORDERS,), form=RestoreForm.PARQUET)
+    with pytest.raises(Died):
+        app.restoring.run(wanted, target, observe=die)
+    assert list(target.glob(f"date=*/*{EARLIER[0]:020d}-0.parquet.partial"))
+    expire(app, EARLIER[1] + 1)
+    restored(app, target, RestoreForm.PARQUET)
+    assert not list(target.rglob("*.partial"))
+    assert offsets_in(target, RestoreForm.PARQUET) == list(range(130, 300))
 
 
 def test_another_storage_gets_a_segment_that_overlaps_an_expired_one(app: App, tmp_path: Path) -> None:

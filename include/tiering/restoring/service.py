@@ -248,6 +248,7 @@ class RestoreService:
                 self._recorder.add(FAILED_SEGMENTS, 1, plan.topic)
             else:
                 self._recorder.add(RESTORED_BYTES, result.log_bytes, plan.topic)
+        target.remove_partial()
         return tuple(failed)
 
     def _plan(

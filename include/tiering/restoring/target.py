@@ -6,6 +6,7 @@ each further line is a part that is complete. A line counts once it is whole, so
     step             done when it is reached                     a crash right after it leaves       cleaned up by
     written          all files of a part are on disk, under      files `.partial`                    the next run, which
                      names that end in `.partial`                                                    writes them again
+                                                                                                     or removes them
     entered          the manifest has the part, with the size    the part, some of its files still   the next run, which
                      of each file                                `.partial`                          renames the rest
     published        all files have their names                  the part                            -
@@ -135,6 +136,17 @@ class RestoreTarget:
     def publish_entered(self) -> None:
         """Give all files of entered parts their names, for a run that a crash ended in between."""
         self._publish([name for part in self.done.values() for name in part.files])
+
+    def remove_partial(self) -> None:
+        """Remove the `.partial` files of parts that are not entered, when no part is under way any more.
+
+        They are of parts that failed, or of an earlier run that was killed. Readers of Parquet files would take them
+        for records.
+        """
+        for directory in (path for path in self.directory.iterdir() if path.is_dir() and not path.is_symlink()):
+            for path in directory.glob(f"*{PARTIAL}"):
+                if path.is_file() and _FILE.fullmatch(f"{directory.name}/{path.name}") is not None:
+                    path.unlink()
 
     def new_file(self, name: str) -> BinaryIO:
         """Open the `.partial` file of a name in the target; one that a crash has left is replaced."""

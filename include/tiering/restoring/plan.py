@@ -195,7 +195,7 @@ def parts_of(
                 each.last_offset,
                 is_first=number == 0 and behind is None,
                 is_last=number == last,
-                before=_before(each.segment, rows[partition])
+                before=_before(by_id[each.segment.remote_log_segment_id], rows[partition])
                 if (number == 0 and behind is None and not whole) or each.last_offset < each.segment.end_offset
                 else None,
                 aborted=each.aborted,
@@ -224,10 +224,18 @@ def _whole(each: SegmentRange) -> SegmentRange:
     return replace(each, last_offset=each.segment.end_offset)
 
 
-def _before(segment: RemoteLogSegmentMetadata, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
-    """Return the served segment that ends where this one begins."""
-    ending = (row for row in rows if row.metadata.is_finished and row.verdict.is_served)
-    return next((row.metadata for row in ending if row.metadata.end_offset + 1 == segment.start_offset), None)
+def _before(row: SegmentRow, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
+    """Return the served segment that ends where this one begins: of its history, or of the one before that."""
+    ending = (
+        other
+        for other in rows
+        if other.metadata.is_finished
+        and other.verdict.is_served
+        and other.history <= row.history
+        and other.metadata.end_offset + 1 == row.metadata.start_offset
+    )
+    found = max(ending, key=lambda other: other.history, default=None)
+    return None if found is None else found.metadata
 
 
 @dataclass(frozen=True, slots=True)

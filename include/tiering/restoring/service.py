@@ -26,7 +26,7 @@ from include.tiering.reading.served_log import served_parts
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES
-from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
+from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other, present_elsewhere
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
@@ -156,8 +156,8 @@ class RestoreService:
             found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
         )
 
-    def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
-        """Return what a run would read and write. The directory is only read.
+    def plan(self, request: RestoreRequest, directory: Path, *, other: OtherStorage | None = None) -> RestorePlan:
+        """Return what a run would read and write. The directory, and the other storage, are only read.
 
         Offsets and times are resolved once: a run that continues another one restores the same offsets.
 
@@ -168,6 +168,8 @@ class RestoreService:
         """
         self._require_beside(directory, request.place)
         resolved, done = read_done(directory, identity_of(request, self._cluster_id))
+        if other is not None:
+            done = present_elsewhere(other, request.partitions, done)
         return self._plan(request, resolved, done)
 
     def run(
@@ -200,6 +202,8 @@ class RestoreService:
         began = self._clock.monotonic()
         self._require_beside(directory, request.place)
         with opened(directory, identity_of(request, self._cluster_id), observe=observe) as target:
+            if other is not None:
+                target.done = present_elsewhere(other, request.partitions, target.done)
             plan = self._plan(request, target.resolved, target.done)
             on_planned(plan)
             _require_space(directory, plan)

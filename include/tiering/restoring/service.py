@@ -12,6 +12,7 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
+from include.tiering.reading.files import require_beside
 from include.tiering.reading.plan_scan import (
     EARLIEST,
     LATEST,
@@ -222,14 +223,11 @@ class RestoreService:
         return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
 
     def _require_beside(self, directory: Path, other: StorePlace | None) -> None:
-        """Raise SettingError if a directory is in one that belongs to a broker or to a remote storage."""
-        stores = [place.directory for place in (self._place(), other) if place is not None]
-        for each in (*self._log_dirs, *(store for store in stores if store is not None)):
-            if directory.resolve().is_relative_to(each.resolve()):
-                raise SettingError(
-                    f"{printable(str(directory))} is in {each}, a log directory or a remote storage, where nothing may"
-                    " be written: name another directory"
-                )
+        """Raise SettingError if what is written would be in a directory of a broker, or of the storage that is read."""
+        require_beside(directory, (*self._log_dirs, self._place().directory))
+        if other is not None and other.directory is not None:
+            require_beside(directory, (other.directory,))
+            require_beside(other.directory, self._log_dirs)
 
     def _restore(
         self,

@@ -250,7 +250,8 @@ class _PartitionPlanner:
 
     def plan(self) -> _PartitionPlan:
         if not self._parts:
-            self._say("no segment of it is served")
+            is_named = BoundKind.OFFSET in (self._scan.start.kind, self._scan.end.kind)
+            (self._lose if is_named else self._say)("no segment of it is served")
             return _PartitionPlan(said=self._said)
         divergence = open_divergence(self._divergences)
         if divergence is not None:

@@ -14,16 +14,18 @@ from include.tiering.app.recovery import other_storage
 from include.tiering.errors import SettingError
 from include.tiering.formats import checkpoints
 from include.tiering.formats.rebuilt_files import ProducerStates, SegmentFilesBuilder
-from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition, Verdict
+from include.tiering.reading.plan_scan import Bound, BoundKind
 from include.tiering.reading.scan import batches_of
 from include.tiering.remote_storage.object_store import BytesSource
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.plan import RestoreRequest
 from include.tiering.restoring.report import RestoreReport
+from include.tiering.restoring.restore_segments import LOG_STARTS
 from include.tiering.restoring.target import MANIFEST, RestoreStep
 from tests.doubles.broker_data import broker_data
 from tests.doubles.record_batches import record_batch
-from tests.doubles.segments import partition_of, segment_of
+from tests.doubles.segments import delete, partition_of, planned, segment_of
 from tests.doubles.whole_logs import copy, deployment, finish_all
 
 pytestmark = pytest.mark.integration
@@ -33,7 +35,9 @@ EARLIER, LATER, NEXT = (0, 129), (100, 229), (230, 299)
 """First and last offsets. The second one was led by another broker."""
 
 
-def planted(app: App, number: int, offsets: tuple[int, int]) -> RemoteLogSegmentMetadata:
+def planted(
+    app: App, number: int, offsets: tuple[int, int], partition: TopicIdPartition = ORDERS
+) -> RemoteLogSegmentMetadata:
     """A segment of these offsets in the store, ten records in a batch."""
     start, end = offsets
     log = b"".join(record_batch(base, count=10, timestamp_ms=1_700_000_000_000) for base in range(start, end, 10))
@@ -47,9 +51,9 @@ def planted(app: App, number: int, offsets: tuple[int, int]) -> RemoteLogSegment
         rebuilt.offset_index,
         rebuilt.time_index,
         rebuilt.producer_snapshot,
-        checkpoints.serialize_leader_epochs(segment_of(ORDERS, number, start, end, {0: 0}).segment_leader_epochs),
+        checkpoints.serialize_leader_epochs(segment_of(partition, number, start, end, {0: 0}).segment_leader_epochs),
     )
-    segment = replace(segment_of(ORDERS, number, start, end, size_bytes=len(log)), txn_index_empty=True)
+    segment = replace(segment_of(partition, number, start, end, size_bytes=len(log)), txn_index_empty=True)
     copy(app, segment, data)
     return segment
 
@@ -136,6 +140,20 @@ def test_what_is_served_only_later_is_not_restored_beside_the_same_offsets(
     with pytest.raises(SettingError, match="has other segments by now"):
         restored(app, target, form)
     assert offsets_in(target, form) == list(range(100, 300))
+
+
+@pytest.mark.parametrize("form", [RestoreForm.SEGMENTS, RestoreForm.PARQUET])
+def test_a_segment_of_which_a_part_is_wanted_and_that_is_absent_is_named(
+    app: App, tmp_path: Path, form: RestoreForm
+) -> None:
+    """As one that is wanted whole: all others are restored."""
+    later = app.adapters.stores.metadata.list_segments(ORDERS)[1].metadata
+    for path in (tmp_path / "store").rglob(f"*{later.remote_log_segment_id.id}*"):
+        path.unlink()
+    target = tmp_path / "target"
+    report = restored(app, target, form)
+    assert [failed.part.segment for failed in report.failed] == [later]
+    assert offsets_in(target, form) == [*range(EARLIER[1] + 1), *range(NEXT[0], NEXT[1] + 1)]
 
 
 class Died(BaseException):

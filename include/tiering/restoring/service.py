@@ -276,7 +276,8 @@ class RestoreService:
                 bounds = scan_bounds(first, offsets)
             scans.append(PartitionScan(partition, *bounds))
         scan = self._reading.plan_scan(
-            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False), request.client
+            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False, whole_logs=True),
+            request.client,
         )
         said += scan.said
         parts = parts_of(

@@ -156,6 +156,19 @@ def test_a_segment_of_which_a_part_is_wanted_and_that_is_absent_is_named(
     assert offsets_in(target, form) == [*range(EARLIER[1] + 1), *range(NEXT[0], NEXT[1] + 1)]
 
 
+@pytest.mark.parametrize("end", [300, 250])
+@pytest.mark.parametrize("lost", ["*", "*.rsm-manifest", "*.indexes"])
+def test_a_segment_behind_one_that_is_lost_is_restored(app: App, tmp_path: Path, lost: str, end: int) -> None:
+    """Although that one had the producers before it."""
+    later = app.adapters.stores.metadata.list_segments(ORDERS)[1].metadata
+    for path in (tmp_path / "store").rglob(f"*{later.remote_log_segment_id.id}{lost}"):
+        path.unlink()
+    wanted = RestoreRequest((ORDERS,), Bound(BoundKind.OFFSET, NEXT[0]), Bound(BoundKind.OFFSET, end))
+    report = app.restoring.run(wanted, tmp_path / "target")
+    assert report.is_complete, report
+    assert offsets_in(tmp_path / "target", RestoreForm.SEGMENTS) == list(range(NEXT[0], end))
+
+
 class Died(BaseException):
     """In place of a SIGKILL."""
 

@@ -169,6 +169,29 @@ def test_a_segment_behind_one_that_is_lost_is_restored(app: App, tmp_path: Path,
     assert offsets_in(tmp_path / "target", RestoreForm.SEGMENTS) == list(range(NEXT[0], end))
 
 
+def test_all_partitions_are_those_with_which_the_restore_began(app: App, tmp_path: Path) -> None:
+    """One has expired as a whole since, another one came."""
+    gone, new = partition_of(partition=1), partition_of(partition=2)
+    segment = planted(app, 10, (0, 49), gone)
+    finish_all(app, [segment], 0)
+    target, stores = tmp_path / "target", app.adapters.stores
+    assert app.restoring.run(app.restoring.requested("orders"), target).is_complete
+    forget(target, NEXT[0])
+    stores.metadata.raise_log_start(gone, 50, reason="retention", author="test")
+    stores.work.save_plan("expire", [planned(gone)])
+    lease = stores.work.claim("expire", "batch", lease_ms=600_000)
+    assert lease is not None
+    delete(stores.metadata, segment, lease.fence)
+    finish_all(app, [planted(app, 11, (0, 49), new)], 0)
+    assert stores.metadata.partitions() == [ORDERS, new]
+    wanted = app.restoring.requested("orders")
+    for report in (app.restoring.plan(wanted, target), app.restoring.run(wanted, target).plan):
+        assert (report.cost.segments, report.said) == (1, ())
+    assert app.restoring.run(wanted, target).is_complete
+    starts = checkpoints.parse_offset_checkpoint((target / LOG_STARTS).read_bytes())
+    assert starts == {("orders", 0): 0, ("orders", 1): 0}
+
+
 class Died(BaseException):
     """In place of a SIGKILL."""
 

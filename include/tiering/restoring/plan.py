@@ -50,6 +50,8 @@ class RestoreRequest:
             Parquet, because brokers do it by themselves.
         place: of the other remote storage, for `RestoreForm.STORAGE`; else None.
         client: the client id whose fetch quota applies; empty: the default of clients.
+        names_none: whether nobody has named partitions: these are all that are in remote storage now, and a run that
+            continues takes those with which the restore began.
     """
 
     partitions: tuple[TopicIdPartition, ...]
@@ -59,6 +61,14 @@ class RestoreRequest:
     committed: bool = False
     place: StorePlace | None = None
     client: str = ""
+    names_none: bool = False
+
+    def continued(self, begun: Iterable[int]) -> "RestoreRequest":
+        """Return the request with the partitions with which the restore began, unless partitions are named."""
+        first, numbers = self.partitions[0], sorted(begun)
+        if not self.names_none or not numbers:
+            return self
+        return replace(self, partitions=tuple(TopicIdPartition(first.topic_id, each, first.topic) for each in numbers))
 
 
 class PartKey(NamedTuple):

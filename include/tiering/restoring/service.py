@@ -154,7 +154,14 @@ class RestoreService:
         if start is not None and end is not None and start.kind is end.kind and start.value >= end.value:
             raise SettingError(f"nothing is wanted: the begin {start.value} is not below the end {end.value}")
         return RestoreRequest(
-            found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
+            found,
+            start or EARLIEST,
+            end or LATEST,
+            form,
+            committed=committed,
+            place=place,
+            client=client,
+            names_none=not partitions,
         )
 
     def plan(self, request: RestoreRequest, directory: Path, *, other: OtherStorage | None = None) -> RestorePlan:
@@ -169,6 +176,7 @@ class RestoreService:
         """
         self._require_beside(directory, request.place)
         resolved, done = read_done(directory, identity_of(request, self._cluster_id))
+        request = request.continued(() if resolved is None else resolved.offsets)
         if other is not None:
             done = present_elsewhere(other, request.partitions, done)
         return self._plan(request, resolved, done)
@@ -202,15 +210,15 @@ class RestoreService:
         """
         began = self._clock.monotonic()
         self._require_beside(directory, request.place)
-        with opened(directory, identity_of(request, self._cluster_id), observe=observe) as target:
+        identity = identity_of(request, self._cluster_id)
+        with opened(directory, identity, observe=observe) as target:
+            request = request.continued(() if target.resolved is None else target.resolved.offsets)
             if other is not None:
                 target.done = present_elsewhere(other, request.partitions, target.done)
             plan = self._plan(request, target.resolved, target.done)
             on_planned(plan)
             _require_space(directory, plan)
-            target.begin(
-                identity_of(request, self._cluster_id), Resolved(plan.wanted, str(Uuid.random(self._random_bytes)))
-            )
+            target.begin(identity, Resolved(plan.wanted, str(Uuid.random(self._random_bytes))))
             if other is not None:
                 now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
                 claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)

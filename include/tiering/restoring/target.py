@@ -214,7 +214,7 @@ def identity_of(request: RestoreRequest, cluster_id: str) -> dict[str, Any]:
         "cluster_id": cluster_id,
         "topic": request.partitions[0].topic,
         "topic_id": str(request.partitions[0].topic_id),
-        "partitions": [each.partition for each in request.partitions],
+        "partitions": None if request.names_none else [each.partition for each in request.partitions],
         "start": _bound(request.start),
         "end": _bound(request.end),
     }

@@ -3,12 +3,13 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataUnavailableError, TieringError
 from include.tiering.recovery.metrics import DRILL_FAILED, DRILL_SECONDS, DRILL_TIME
 from include.tiering.recovery.service import RecoveryService
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
@@ -131,6 +132,9 @@ def drill(
             clock=app.adapters.clock,
             say=say,
         ).report()
+    except TieringError as error:
+        _record_undone(app, topic, error, author)
+        raise
     finally:
         if not keep:
             shutil.rmtree(root)
@@ -138,11 +142,22 @@ def drill(
     return replace(report, kept=root) if keep else report
 
 
+def _record_undone(app: "App", topic: str, error: TieringError, author: str) -> None:
+    """Keep why a drill of a topic could not be done, so that it is another topic's turn."""
+    from include.tiering.database.event_log import EventKind
+
+    with suppress(MetadataUnavailableError):
+        if any(_logs(app, topic)):
+            detail = f"could not be done: {error}"
+            app.adapters.stores.events.append(EventKind.DRILL, topic, detail, author=author)
+
+
 def topic_that_waits(app: "App") -> str | None:
     """Return the topic for the next drill; None if no topic has segments.
 
     Topics without a drill come first, the smallest one before larger ones; then the topic whose last drill is the
-    longest ago.
+    longest ago. One that could not be done counts, too: a topic that is too large for the host must not keep others
+    from their drills.
     """
     from include.tiering.database.event_log import EventKind
 

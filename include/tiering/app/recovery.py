@@ -188,13 +188,24 @@ def _own_services(app: "App", topic: str, root: Path) -> "Iterator[OwnServices]"
     from include.tiering.recovery.drill_steps import OwnServices
 
     with open_app(_settings_of(app.settings, root), quotas=app.adapters.quotas) as own:
+
+        def raise_log_start(partition: "TopicIdPartition", offset: int) -> None:
+            metadata = own.adapters.stores.metadata
+            metadata.raise_log_start(partition, offset, reason="that of the deployment", author="drill")
+
         try:
-            yield OwnServices(own.recovery, lambda: own.restoring, lambda: _verified(own), lambda: _logs(own, topic))
+            yield OwnServices(
+                own.recovery,
+                lambda: own.restoring,
+                lambda: _verified(own),
+                lambda: _logs(own, topic),
+                raise_log_start,
+            )
         finally:
             own.adapters.__dict__.pop("quotas", None)
 
 
-def _verified(own: "App") -> Iterable[str]:
+def _verified(own: "App") -> Iterable[tuple[str, str]]:
     from include.tiering.model.segments import Depth
     from include.tiering.verification.verify_segments import verify_segments
 
@@ -210,10 +221,11 @@ def _verified(own: "App") -> Iterable[str]:
         clock=adapters.clock,
         # The deployment may plan during the drill, which changes the marker. The drill writes nothing into the store.
         require_ours=lambda: None,
-        limits=own.verification.loss_limits(),
+        # The database is thrown away, and each segment without objects is to be named.
+        limits=own.verification.loss_limits(confirm=lambda _: True),
         at_once=own.settings.read.max_segments,
     )
-    return [f"segment {each.segment_id}: {each.rule}: {each.message}" for each in report.failed]
+    return [(each.segment_id, f"segment {each.segment_id}: {each.rule}: {each.message}") for each in report.failed]
 
 
 def _logs(app: "App", topic: str) -> "Iterator[tuple[TopicIdPartition, PartitionLog]]":

@@ -363,7 +363,10 @@ def pushed_filters(filters: Iterable[Any]) -> PushedFilters:
                 first, last = max(first, pushed.offsets.first), min(last, pushed.offsets.last)
                 pushed = replace(pushed, offsets=OffsetRange(first, last))
             case ("timestamp",) if isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual):
-                pushed = replace(pushed, min_timestamp_ms=max(_ms_of(each.value), pushed.min_timestamp_ms or 0))
+                least_ms = _ms_of(each.value)
+                if pushed.min_timestamp_ms is not None:
+                    least_ms = max(least_ms, pushed.min_timestamp_ms)
+                pushed = replace(pushed, min_timestamp_ms=least_ms)
     return pushed
 
 
@@ -374,7 +377,9 @@ def _offsets_that_hold(each: Any) -> OffsetRange:
         case EqualTo():
             return OffsetRange(each.value, each.value)
         case In():
-            return OffsetRange(min(each.value), max(each.value))
+            # A null among the values is equal to no offset.
+            values = [value for value in each.value if value is not None]
+            return OffsetRange(min(values, default=most), max(values, default=least))
         case GreaterThan():
             return OffsetRange(each.value + 1, most)
         case GreaterThanOrEqual():

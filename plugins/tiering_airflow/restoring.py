@@ -43,7 +43,7 @@ class RestoreOperator(BaseOperator):
             other = other_of(app.settings, params)
             request = _request(app, params, other)
             if params["dry_run"]:
-                presentation = present_plan(app.restoring.plan(request, target), target)
+                presentation = present_plan(app.restoring.plan(request, target, other=other), target)
                 restored = 0
             else:
                 progress = ByteProgress(app.adapters.clock, lambda line: self.log.info("%s", line))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,12 +15,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from include.tiering.app import App, open_app, recovery
+from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.cli.app import cli
+from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.errors import RehearsalSpaceError
 from include.tiering.formats.record_batch import HEADER_SIZE, extend_crc32c
 from include.tiering.formats.records import Decompressor, records_of
-from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.reading.scan import batches_of
-from tests.doubles.archive import Archive
+from include.tiering.recovery import drill_steps
+from include.tiering.restoring.report import RestoreReport
+from include.tiering.restoring.service import RestoreService
+from tests.doubles.archive import EVERYTHING, Archive, settings_of
 from tests.doubles.kafka_lab.artifacts import jars
 from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.patience import eventually
@@ -244,6 +252,102 @@ def test_a_decision_does_not_explain_a_segment_that_the_database_serves(with_hol
 def partition_0(archive: Archive) -> TopicIdPartition:
     (partition,) = (each for each in archive.remote() if each.partition == 0)
     return partition
+
+
+class Died(BaseException):
+    """In place of a SIGKILL."""
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_that_has_not_ended_is_no_finding(tmp_path: Path, scratch: Path) -> None:
+    """Of a worker that was killed behind the log, or that goes on."""
+    archive = Archive.of(tmp_path)
+
+    def die(step: str, partition: TopicIdPartition, offset: int) -> None:
+        if (step, partition.partition, offset) == (CopyStep.SENT, 0, 664):
+            raise Died
+
+    with open_app(settings_of(archive.config), observe=die) as app:
+        app.copying.plan("killed")
+        with pytest.raises(Died):
+            app.copying.run_batch("killed", "killed/0")
+    finished = {each.remote_log_segment_id.id for found in archive.remote().values() for each in found}
+    (manifest,) = (
+        path
+        for path in (tmp_path / "store").rglob("*.rsm-manifest")
+        if not any(str(each) in path.name for each in finished)
+    )
+    manifest.unlink()
+    assert archive.command("verify").exit_code == 0
+    found = drilled(archive, "orders", 0)
+    assert (found["passed"], found["findings"]) == (True, [])
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_of_a_broker_that_has_not_ended_is_no_finding(logs: WholeLogs, scratch: Path) -> None:
+    """The database knows nothing of it yet."""
+    partition = logs.partition("sensor-old")
+    first = logs.app.adapters.stores.metadata.list_segments(partition)[-1].metadata
+    (log,) = (logs.config.parent / "store").rglob(f"*{first.remote_log_segment_id.id}.log")
+    begun = log.with_name(f"{first.end_offset + 1:020d}-{Uuid(bytes(range(16)))}.log")
+    shutil.copy(log, begun)
+    try:
+        found = drilled(logs, "sensor-old", 0)
+    finally:
+        begun.unlink()
+    assert (found["passed"], found["findings"]) == (True, [])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", ["before the verification", "before the restore", "during the restore"])
+def test_what_expires_during_a_drill_is_no_finding(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    assert archive.command("verify").exit_code == 0
+    archive.set(retention_bytes=60_000)
+    verified, run = recovery._verified, RestoreService.run
+
+    def verified_meanwhile(own: App) -> Any:
+        if when == "before the verification":
+            archive.expire()
+        found = list(verified(own))
+        if when == "before the restore":
+            archive.expire()
+        return found
+
+    def run_meanwhile(*arguments: Any, **options: Any) -> RestoreReport:
+        if when == "during the restore":
+            archive.expire()
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(recovery, "_verified", verified_meanwhile)
+    monkeypatch.setattr(RestoreService, "run", run_meanwhile)
+    found = drilled(archive, "orders", 0)
+    assert (found["passed"], found["findings"]) == (True, [])
+    left = archive.left()
+    assert all(0 < len(left[number]) < len(EVERYTHING[number]) for number in EVERYTHING), left
+
+
+def test_a_drill_that_cannot_be_done_does_not_keep_others_from_theirs(
+    logs: WholeLogs, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of a topic that is too large for the host."""
+
+    def too_large(*_: Any) -> None:
+        raise RehearsalSpaceError("it has 1 B free")
+
+    monkeypatch.setattr(drill_steps, "_require_space", too_large)
+    first = recovery.topic_that_waits(logs.app)
+    assert first is not None
+    with pytest.raises(RehearsalSpaceError):
+        recovery.drill(logs.app, first, KafkaHome("4.3.1", "none"), author="test", say=lambda _: None)
+    assert recovery.topic_that_waits(logs.app) not in (None, first)
+    last = logs.app.operations.last_drill(first)
+    assert last is not None
+    assert last.detail == "could not be done: it has 1 B free"
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.timeout(300)

@@ -184,6 +184,25 @@ def test_a_start_below_what_is_served_is_data_loss(public: WholeLogs) -> None:
     assert digest_of(read(public, plan)) == consumed("public", partition, committed=False)
 
 
+@pytest.mark.parametrize(("start", "end"), [(offset(5), LATEST), (EARLIEST, offset(5))])
+def test_named_offsets_of_a_partition_of_which_nothing_is_served_are_data_loss(
+    public: WholeLogs, start: Bound, end: Bound
+) -> None:
+    partition = public.partition("orders")
+    metadata, rows = public.app.adapters.stores.metadata, rows_of(public, partition)
+    for row in rows:
+        metadata.record_verdict(row.metadata.remote_log_segment_id, Verdict.NONE)
+    try:
+        with pytest.raises(OffsetOutOfRangeError, match="no segment of it is served"):
+            planned(public, partition, start=start, end=end)
+        lossy = planned(public, partition, start=start, end=end, fail_on_data_loss=False)
+        for plan in (lossy, planned(public, partition)):
+            assert (plan.tasks, len(plan.said)) == ((), 1)
+    finally:
+        for row in rows:
+            metadata.record_verdict(row.metadata.remote_log_segment_id, Verdict.PASSED)
+
+
 @pytest.mark.parametrize(("lost_offset", "first_in_doubt", "was_aborted"), [(120, 0, False), (524, 424, True)])
 def test_a_transaction_whose_marker_is_not_served_is_in_doubt(
     public: WholeLogs, lost_offset: int, first_in_doubt: int, was_aborted: bool

@@ -155,6 +155,38 @@ def test_no_restore_writes_into_a_log_dir_or_the_archive(archive: Archive, tmp_p
         assert not output.exists()
 
 
+def test_no_other_storage_lies_in_a_log_dir(archive: Archive, tmp_path: Path) -> None:
+    """A broker does not start with a directory in its log directory that is no partition's."""
+    config, place = tmp_path / "other.toml", archive.brokers / "broker-1" / "tiered"
+    config.write_text(f'[remote_storage]\nurl = "{place.as_uri()}"\n')
+    for options in ((), ("--dry-run",)):
+        wanted = ("--form", "storage", "--into", str(config), *options)
+        error = restore(archive, tmp_path / "target", *wanted, code=2)["error"]
+        assert "nothing may be written" in error, error
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--offset", "0")])
+def test_no_fetch_writes_into_a_log_dir_or_the_archive(
+    archive: Archive, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Where its files would replace those of a broker."""
+    logs = {path: path.stat().st_ino for path in (archive.brokers / "broker-1").rglob("*") if path.is_file()}
+    for output in (archive.brokers / "broker-1", tmp_path / "store"):
+        result = archive.command("fetch", "orders", "0", "--output", str(output), *options)
+        assert result.exit_code == 2, result.output
+        assert "nothing may be written" in result.output
+    assert {path: path.stat().st_ino for path in (archive.brokers / "broker-1").rglob("*") if path.is_file()} == logs
+
+
+def test_a_fetch_of_a_partition_follows_no_link(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "orders-0").symlink_to(tmp_path / "elsewhere")
+    result = archive.command("fetch", "orders", "0", "--output", str(tmp_path / "out"))
+    assert (result.exit_code, list((tmp_path / "elsewhere").iterdir())) == (2, []), result.output
+
+
 def test_the_archive_is_no_other_storage_under_another_spelling(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(tmp_path)
     config = tmp_path / "other.toml"

@@ -3,12 +3,13 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataUnavailableError, TieringError
 from include.tiering.recovery.metrics import DRILL_FAILED, DRILL_SECONDS, DRILL_TIME
 from include.tiering.recovery.service import RecoveryService
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
@@ -131,6 +132,9 @@ def drill(
             clock=app.adapters.clock,
             say=say,
         ).report()
+    except TieringError as error:
+        _record_undone(app, topic, error, author)
+        raise
     finally:
         if not keep:
             shutil.rmtree(root)
@@ -138,11 +142,22 @@ def drill(
     return replace(report, kept=root) if keep else report
 
 
+def _record_undone(app: "App", topic: str, error: TieringError, author: str) -> None:
+    """Keep why a drill of a topic could not be done, so that it is another topic's turn."""
+    from include.tiering.database.event_log import EventKind
+
+    with suppress(MetadataUnavailableError):
+        if any(_logs(app, topic)):
+            detail = f"could not be done: {error}"
+            app.adapters.stores.events.append(EventKind.DRILL, topic, detail, author=author)
+
+
 def topic_that_waits(app: "App") -> str | None:
     """Return the topic for the next drill; None if no topic has segments.
 
     Topics without a drill come first, the smallest one before larger ones; then the topic whose last drill is the
-    longest ago.
+    longest ago. One that could not be done counts, too: a topic that is too large for the host must not keep others
+    from their drills.
     """
     from include.tiering.database.event_log import EventKind
 
@@ -173,13 +188,24 @@ def _own_services(app: "App", topic: str, root: Path) -> "Iterator[OwnServices]"
     from include.tiering.recovery.drill_steps import OwnServices
 
     with open_app(_settings_of(app.settings, root), quotas=app.adapters.quotas) as own:
+
+        def raise_log_start(partition: "TopicIdPartition", offset: int) -> None:
+            metadata = own.adapters.stores.metadata
+            metadata.raise_log_start(partition, offset, reason="that of the deployment", author="drill")
+
         try:
-            yield OwnServices(own.recovery, lambda: own.restoring, lambda: _verified(own), lambda: _logs(own, topic))
+            yield OwnServices(
+                own.recovery,
+                lambda: own.restoring,
+                lambda: _verified(own),
+                lambda: _logs(own, topic),
+                raise_log_start,
+            )
         finally:
             own.adapters.__dict__.pop("quotas", None)
 
 
-def _verified(own: "App") -> Iterable[str]:
+def _verified(own: "App") -> Iterable[tuple[str, str]]:
     from include.tiering.model.segments import Depth
     from include.tiering.verification.verify_segments import verify_segments
 
@@ -195,10 +221,11 @@ def _verified(own: "App") -> Iterable[str]:
         clock=adapters.clock,
         # The deployment may plan during the drill, which changes the marker. The drill writes nothing into the store.
         require_ours=lambda: None,
-        limits=own.verification.loss_limits(),
+        # The database is thrown away, and each segment without objects is to be named.
+        limits=own.verification.loss_limits(confirm=lambda _: True),
         at_once=own.settings.read.max_segments,
     )
-    return [f"segment {each.segment_id}: {each.rule}: {each.message}" for each in report.failed]
+    return [(each.segment_id, f"segment {each.segment_id}: {each.rule}: {each.message}") for each in report.failed]
 
 
 def _logs(app: "App", topic: str) -> "Iterator[tuple[TopicIdPartition, PartitionLog]]":

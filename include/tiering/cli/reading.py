@@ -60,7 +60,8 @@ def fetch(
 
     One file per segment is written into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its length,
     and its CRC-32C if known, are those of the source. Only you may read it. Segments that `verify` has not passed, that
-    lie below the log start, or that cannot be read, are named and left out (exit code 1).
+    lie below the log start, or that cannot be read, are named and left out (exit code 1). The directory must be yours,
+    no link, and not in one of `log_dirs` or the store.
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
     the batch that contains the offset. The directory must be yours, and no link. The first batch is written even if it
@@ -73,6 +74,9 @@ def fetch(
     if client is not None:
         _check_client(client)
     with session_of(ctx).opened() as app:
+        from include.tiering.reading.files import require_beside
+
+        require_beside(output, (*(each.path for each in app.settings.log_dirs), app.adapters.place.directory))
         found = remote_partition(app, topic, partition, topic_id)
         if offset is None:
             presentation = _all_of(app, found, output, client or "")

@@ -125,7 +125,7 @@ def restore(
         if dry_run:
             from include.tiering.restoring.report import present_plan
 
-            presentation = present_plan(app.restoring.plan(request, output), output)
+            presentation = present_plan(app.restoring.plan(request, output, other=other), output)
         else:
             from include.tiering.restoring.report import present_restore
 

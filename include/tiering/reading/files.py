@@ -10,7 +10,7 @@ leader epoch.
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial as bound
 from itertools import groupby
@@ -27,6 +27,16 @@ from include.tiering.reading.scan import damage_of
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import Reading, in_order
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+
+
+def require_beside(directory: Path, others: Iterable[Path | None]) -> None:
+    """Raise SettingError if a directory is in one of brokers or of a remote storage; None stands for a bucket."""
+    for other in others:
+        if other is not None and directory.resolve().is_relative_to(other.resolve()):
+            raise SettingError(
+                f"{printable(str(directory))} is in {printable(str(other))}, a log directory or a remote storage, where"
+                " nothing may be written: name another directory"
+            )
 
 
 def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
@@ -100,9 +110,11 @@ def fetch_partition(
     segments that begin above the end of their history. Several copies of one history may have one start offset, because
     a new leader's segment was longer. The longest served copy that can be fetched becomes the file, as it has the
     records of the shorter ones, which are then left out without a result.
+
+    Raises:
+        SettingError: the directory belongs to another user, or is a link.
     """
-    target = output_dir / str(partition)
-    target.mkdir(parents=True, exist_ok=True)
+    target = _own_directory(output_dir / str(partition))
     divergences = metadata.divergences(partition)
     log_start_offset = metadata.retention_state(partition).log_start_offset
     # For equal start offsets the newest history comes first, and within a history the longest FINISHED segment.

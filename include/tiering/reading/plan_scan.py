@@ -86,6 +86,7 @@ class ScanRequest:
         min_tasks: divide segments, if needed, so that there are about so many tasks; None: as few as is useful.
         offsets: no other offsets are wanted; records outside may not be read, and are never returned.
         min_timestamp_ms: no older records are wanted; segments that have only older ones are not read.
+        whole_logs: logs are read whole in any case, so no index is read for positions in them.
     """
 
     partitions: tuple[PartitionScan, ...]
@@ -94,6 +95,7 @@ class ScanRequest:
     min_tasks: int | None = None
     offsets: OffsetRange = ALL_OFFSETS
     min_timestamp_ms: int | None = None
+    whole_logs: bool = False
 
 
 ScanTask = tuple[SegmentRange, ...]
@@ -250,7 +252,8 @@ class _PartitionPlanner:
 
     def plan(self) -> _PartitionPlan:
         if not self._parts:
-            self._say("no segment of it is served")
+            is_named = BoundKind.OFFSET in (self._scan.start.kind, self._scan.end.kind)
+            (self._lose if is_named else self._say)("no segment of it is served")
             return _PartitionPlan(said=self._said)
         divergence = open_divergence(self._divergences)
         if divergence is not None:
@@ -304,7 +307,7 @@ class _PartitionPlanner:
         """Return the range of the log that has the part; the offset index is read only for a part of a segment."""
         positions = Positions(0, part.segment.segment_size_bytes)
         known_ends: tuple[int, ...] = ()
-        if not part.is_whole:
+        if not part.is_whole and not self._request.whole_logs:
             indexes = self._indexes(part.segment)
             positions = indexes.positions(part.first_offset, part.last_offset)
             known_ends = indexes.known_ends(positions)

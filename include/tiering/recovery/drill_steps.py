@@ -3,7 +3,9 @@
 A drill has settings, a database and a directory of its own, which are removed when it ends. Of the deployment it uses
 the settings of the store, the fetch quotas, and the event log, where its result is kept. The store is only read. The
 deployment's database says what is lacking, as a store that lost the end of a log looks whole, and which holes were
-decided: offsets that a person has skipped are lost already, and no fault of the store.
+decided: offsets that a person has skipped are lost already, and no fault of the store. It also says what the deployment
+copies, deletes or has deleted meanwhile, which no drill can find complete: that is no finding, and a restore that came
+too late for it begins again behind the log start.
 
     step      a crash right after it leaves                          cleaned up by
     rebuild   the temporary directory, with an SQLite database       the end of the context; after kill -9 a person, as
@@ -29,14 +31,13 @@ from include.tiering.errors import (
     BrokersError,
     RehearsalSpaceError,
     SettingError,
-    StoreInDoubtError,
     printable,
 )
 from include.tiering.formats import indexes
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.formats.records import Decompressor, records_of
-from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.histories import OffsetRange, not_skipped, without
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
     SeenRecord,
@@ -50,7 +51,8 @@ from include.tiering.reading.served_log import said_of_gap
 from include.tiering.recovery.drill import DrilledPartition, DrillReport, DrillStep, RecoveryNeeds
 from include.tiering.recovery.rebuild import RebuildPlan
 from include.tiering.recovery.service import RecoveryService
-from include.tiering.restoring.plan import PartitionLog, RestoreRequest, lacking
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.restoring.plan import PartitionLog, PartitionRestore, RestoreRequest
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import HIGH_WATERMARKS, LOG_STARTS
 from include.tiering.restoring.service import RestoreService
@@ -60,6 +62,7 @@ _COPIES: Final = 1.1
 """Free disk space that is needed, as a multiple of the topic's logs: the restored files are moved, not copied."""
 _BASE_BYTES: Final = 64 * MIB
 _MOST_FINDINGS: Final = 20
+_MOST_RESTORES: Final = 3
 _BLOCK_BYTES: Final = 4 * MIB
 
 _Holes = dict[TopicIdPartition, tuple[OffsetRange, ...]]
@@ -74,14 +77,16 @@ class OwnServices:
     Attributes:
         recovery: rebuilds the metadata.
         restoring: returns what restores the topic, once the metadata are rebuilt.
-        verify: verifies all segments completely; returns a sentence for each that failed. May raise StoreInDoubtError.
+        verify: verifies all segments completely; returns the id of each that failed, and a sentence.
         logs: reads the rebuilt partitions.
+        raise_log_start: raises the log start offset of a rebuilt partition.
     """
 
     recovery: RecoveryService
     restoring: Callable[[], RestoreService]
-    verify: Callable[[], Iterable[str]]
+    verify: Callable[[], Iterable[tuple[str, str]]]
     logs: KnownLogs
+    raise_log_start: Callable[[TopicIdPartition, int], object]
 
 
 ServedRecords = Callable[[str, TopicIdPartition, int, int, bool], Iterable[SeenRecord]]
@@ -114,6 +119,7 @@ class Drill:
     steps: list[tuple[DrillStep, float]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    _before: frozenset[RemoteLogSegmentId] = frozenset()
 
     def report(self) -> DrillReport:
         """Run all steps.
@@ -124,7 +130,7 @@ class Drill:
             RehearsalError: there is too little space, or the throw-away broker could not be prepared.
             RemoteStorageUnavailableError: the store does not answer.
         """
-        before = {row.metadata.remote_log_segment_id for _, log in self.known() for row in log.rows}
+        self._before = frozenset(segment_id for segment_id, is_finished in self._states().items() if is_finished)
         with self.opened() as own:
             with self._timed(DrillStep.REBUILD):
                 plan, holes = self._rebuilt(own)
@@ -134,7 +140,7 @@ class Drill:
                 self._verify(own)
             with self._timed(DrillStep.RESTORE):
                 restored = self._restored(own, holes)
-            self._compare(before, restored)
+            self._compare(restored)
             needs = replace(needs, work_seconds=sum(seconds for _, seconds in self.steps))
         partitions: tuple[DrilledPartition, ...] = ()
         if restored is not None:
@@ -163,10 +169,10 @@ class Drill:
         """Return what a rebuild of the whole store would do, and the holes of the topic."""
         whole = own.recovery.plan_rebuild()
         named = tuple(each for each in whole.partitions if each.topic_id_partition.topic == self.topic)
-        decided = {partition: log.skipped for partition, log in self.known()}
+        known = dict(self.known())
         if not named:
             none = f"{printable(self.topic)}: the store has no object of this topic"
-            if not any(log.parts for _, log in self.known()):
+            if not any(log.parts for log in known.values()):
                 raise SettingError(none)
             self.findings.append(none)
         if len(ids := {each.topic_id_partition.topic_id for each in named}) > 1:
@@ -177,15 +183,36 @@ class Drill:
             partition = rebuilt.topic_id_partition
             holes[partition] = rebuilt.holes
             for hole in rebuilt.holes:
-                self._explain(partition, hole, decided.get(partition, ()))
-            self.findings += [
-                f"{partition}: segment {each.attempt.segment_id.id}: {each.message}" for each in rebuilt.faulty
-            ]
+                self._explain(partition, hole, known.get(partition))
+        states = self._states()
+        for each in (each for rebuilt in report.partitions for each in rebuilt.faulty):
+            segment_id, sizes_bytes = each.attempt.segment_id, each.attempt.sizes_bytes
+            # A manifest is written last, and deleted first: a broker may copy or delete the segment now.
+            is_unknown = segment_id not in states and segment_id not in self._before
+            was_whole = not sizes_bytes or ObjectKind.MANIFEST in sizes_bytes
+            if (is_unknown and was_whole) or (segment_id in self._before and states.get(segment_id, False)):
+                self.findings.append(f"{segment_id.topic_id_partition}: segment {segment_id.id}: {each.message}")
         return whole, holes
 
-    def _explain(self, partition: TopicIdPartition, hole: OffsetRange, decided: Sequence[SkippedOffsets]) -> None:
-        """Say by which decisions the offsets of a hole were skipped; what none of them covers is a finding."""
-        lost = not_skipped(hole.first, hole.last, decided)
+    def _states(self) -> dict[RemoteLogSegmentId, bool]:
+        """Return all segments that the deployment has now, and whether each is neither copied nor deleted."""
+        rows = [row.metadata for _, log in self.known() for row in log.rows]
+        return {row.remote_log_segment_id: row.is_finished for row in rows}
+
+    def _changing(self) -> set[RemoteLogSegmentId]:
+        """Return the segments that the deployment copies or deletes now, or has deleted since the drill began."""
+        states = self._states()
+        return {segment_id for segment_id in states.keys() | self._before if not states.get(segment_id, False)}
+
+    def _explain(self, partition: TopicIdPartition, hole: OffsetRange, known: PartitionLog | None) -> None:
+        """Say by which decisions the offsets of a hole were skipped.
+
+        What none of them covers is a finding, if the deployment has not deleted it by its retention.
+        """
+        decided, log_start_offset = ((), 0) if known is None else (known.skipped, known.log_start_offset)
+        if hole.last < log_start_offset:
+            return
+        lost = not_skipped(max(hole.first, log_start_offset), hole.last, decided)
         self.findings += [f"{partition}: no copy has offsets {offsets}" for offsets in lost]
         for decision in decided:
             first, last = max(hole.first, decision.offsets.first), min(hole.last, decision.offsets.last)
@@ -196,10 +223,9 @@ class Drill:
                 )
 
     def _verify(self, own: OwnServices) -> None:
-        try:
-            self.findings += own.verify()
-        except StoreInDoubtError as error:
-            self.findings.append(str(error))
+        failed = list(own.verify())
+        changing = {str(each.id) for each in self._changing()} if failed else set()
+        self.findings += [sentence for segment_id, sentence in failed if segment_id not in changing]
 
     def _restored(self, own: OwnServices, holes: _Holes) -> RestoreReport | None:
         try:
@@ -207,7 +233,16 @@ class Drill:
         except SettingError as error:
             self.findings.append(str(error))
             return None
-        report = own.restoring().run(RestoreRequest(partitions), self.root / "restored")
+        for number in range(1, _MOST_RESTORES + 1):
+            directory = self.root / f"restored-{number}"
+            self._raise_log_starts(own)
+            report = own.restoring().run(RestoreRequest(partitions), directory)
+            changing = self._changing() if report.failed else set()
+            if not any(each.part.segment.remote_log_segment_id in changing for each in report.failed):
+                break
+            if number < _MOST_RESTORES:
+                self.say("the deployment has deleted segments meanwhile: the topic is restored again without them")
+                shutil.rmtree(directory)
         said_before = {
             f"{partition}: {said_of_gap(hole, log.rows, log.skipped)}"
             for partition, log in own.logs()
@@ -223,11 +258,18 @@ class Drill:
             )
         return report
 
-    def _compare(self, before: Collection[RemoteLogSegmentId], restored: RestoreReport | None) -> None:
+    def _raise_log_starts(self, own: OwnServices) -> None:
+        """Leave out what the deployment's retention has deleted by now, or is about to delete."""
+        rebuilt = {partition for partition, _ in own.logs()}
+        for partition, log in self.known():
+            if partition in rebuilt:
+                own.raise_log_start(partition, log.log_start_offset)
+
+    def _compare(self, restored: RestoreReport | None) -> None:
         """Find what the deployment's database serves, and the recovery has not."""
         found = {} if restored is None else {each.partition: each for each in restored.partitions}
         for partition, log in self.known():
-            self.findings += [f"{partition}: {lost}" for lost in lacking(log, before, found.get(partition))]
+            self.findings += [f"{partition}: {lost}" for lost in lacking(log, self._before, found.get(partition))]
 
     def _read_back(self, restored: Path, partitions: Sequence[TopicIdPartition]) -> tuple[DrilledPartition, ...]:
         levels = (False, True)
@@ -269,6 +311,32 @@ class Drill:
                 for base in sorted({*wanted.digests, *found} - set(same))
             ]
         return DrilledPartition(partition.partition, (records[0], records[1]), (equal[0], equal[1]), tuple(differences))
+
+
+def lacking(
+    known: PartitionLog, before: Collection[RemoteLogSegmentId], restored: PartitionRestore | None
+) -> Iterator[str]:
+    """Yield sentences about what a restore from other metadata, as rebuilt ones, lacks of what is served.
+
+    Args:
+        known: the partition as the deployment's database has it afterwards.
+        before: segments that were there before the metadata were rebuilt; others were copied meanwhile.
+        restored: what was restored; None: nothing.
+    """
+    parts = () if restored is None else restored.parts
+    found = [OffsetRange(part.first_offset, part.last_offset) for part in parts]
+    for served in known.parts:
+        if served.segment.remote_log_segment_id in before:
+            for lost in without(OffsetRange(served.first_offset, served.last_offset), found):
+                segment_id = served.segment.remote_log_segment_id.id
+                yield f"offsets {lost} of segment {segment_id} are not in the recovered log"
+    recorded = {row.metadata.remote_log_segment_id: row.log_crc32c for row in known.rows}
+    for part in parts:
+        done = None if restored is None else restored.done.get(part.key)
+        crc32c = recorded.get(part.segment.remote_log_segment_id)
+        is_whole = part.base_offset == part.segment.start_offset and not part.is_cut
+        if done is not None and is_whole and crc32c not in (None, done.crc32c):
+            yield f"segment {part.segment_id} has a log with CRC-32C {done.crc32c:08x}, its source had {crc32c:08x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,9 @@ class ObjectCache:
 
     def _loaded(self, part: tuple[str, int, int | None]) -> bytes | None:
         """Return the entry in the directory; None if there is none. A damaged entry is removed."""
-        if self._directory is None:
+        if (directory := self._directory) is None:
             return None
-        path = self._path(self._directory, part)
+        path = self._path(directory, part)
         try:
             stored = path.read_bytes()
             content = stored[_HEADER.size :]

@@ -10,12 +10,14 @@ with the lengths and checksums that were sent.
     copied    objects of a segment that is not entered          the next run, which deletes them and copies it again
     entered   a complete segment                                -
 
-The other storage must be empty when the restore begins, and belongs to the restore until a rebuild takes it over.
+The other storage must be empty when the restore begins, and belongs to the restore until a rebuild takes it over. Each
+run lists it: an entered segment of which an object is absent by now is copied again.
 """
 
 import socket
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,11 +30,12 @@ from include.tiering.model.segments import (
     LogSegmentData,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    TopicIdPartition,
     Uuid,
 )
 from include.tiering.quotas.contract import ByteLimiter
-from include.tiering.remote_storage.contract import RemoteStorage, SegmentReader
-from include.tiering.restoring.plan import RestoredPart, RestorePart
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentReader
+from include.tiering.restoring.plan import PartKey, RestoredPart, RestorePart
 from include.tiering.restoring.restore_segments import restored_part
 from include.tiering.restoring.segment_files import stored_files, write_log
 from include.tiering.restoring.target import RestoreTarget
@@ -78,6 +81,18 @@ def claim_other(
         found = other.storage.create_marker(marker)
     if (found.cluster_id, found.store_id) != (cluster_id, restore_id):
         raise ForeignStoreError(f"{other.place} belongs to {found}, which is not this restore: name another place")
+
+
+def present_elsewhere(
+    other: OtherStorage, partitions: Iterable[TopicIdPartition], done: Mapping[PartKey, RestoredPart]
+) -> dict[PartKey, RestoredPart]:
+    """Return the entered parts all of whose objects are in the other storage. It is listed only if there is one."""
+    kinds: dict[str, set[ObjectKind]] = defaultdict(set)
+    for partition in partitions if done else ():
+        for each in other.storage.list_segment_objects(partition):
+            kinds[str(each.segment_id.id)].add(each.kind)
+    required = other.storage.required_kinds
+    return {key: part for key, part in done.items() if required <= kinds[key.segment_id]}
 
 
 def copy_segment(

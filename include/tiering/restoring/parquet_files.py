@@ -33,6 +33,9 @@ MOST_OPEN: Final = 8
 FILE_SCHEMA: Final = SCHEMA.append(HEADERS)
 NO_DATE: Final = "date=__HIVE_DEFAULT_PARTITION__"
 """Of timestamps outside of the years 1 to 9999, for which readers have no date."""
+_HIDDEN: Final = ("_", ".")
+"""Spark and Hive do not read files whose names begin so, and the names of topics may."""
+_VISIBLE: Final = "topic-"
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _FIRST_DAY: Final = int(np.datetime64("0001-01-01", "D").astype(np.int64))
 _LAST_DAY: Final = int(np.datetime64("9999-12-31", "D").astype(np.int64))
@@ -86,7 +89,8 @@ class _DatedFiles:
     """The open files of one segment, by date; the one that was used last is closed last."""
 
     def __init__(self, part: RestorePart, target: RestoreTarget, stack: ExitStack) -> None:
-        self._stem = f"{part.partition}-{part.base_offset:020d}"
+        name = str(part.partition)
+        self._stem = f"{_VISIBLE if name.startswith(_HIDDEN) else ''}{name}-{part.base_offset:020d}"
         self._target = target
         self._stack = stack
         self._open: dict[str, tuple[str, Any, BinaryIO]] = {}

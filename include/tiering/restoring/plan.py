@@ -17,7 +17,7 @@ when its segment expires.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
@@ -25,10 +25,10 @@ from typing import Final, NamedTuple
 
 from include.tiering.errors import SettingError
 from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.model.histories import OffsetRange, SkippedOffsets, without
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
 from include.tiering.model.ownership import StorePlace
-from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.reading.plan_scan import EARLIEST, LATEST, Bound, BoundKind, ScanPlan
 from include.tiering.reading.scan import SegmentRange
 from include.tiering.reading.served_log import ServedPart, said_of_gap
@@ -50,6 +50,8 @@ class RestoreRequest:
             Parquet, because brokers do it by themselves.
         place: of the other remote storage, for `RestoreForm.STORAGE`; else None.
         client: the client id whose fetch quota applies; empty: the default of clients.
+        names_none: whether nobody has named partitions: these are all that are in remote storage now, and a run that
+            continues takes those with which the restore began.
     """
 
     partitions: tuple[TopicIdPartition, ...]
@@ -59,13 +61,25 @@ class RestoreRequest:
     committed: bool = False
     place: StorePlace | None = None
     client: str = ""
+    names_none: bool = False
+
+    def continued(self, begun: Iterable[int]) -> "RestoreRequest":
+        """Return the request with the partitions with which the restore began, unless partitions are named."""
+        first, numbers = self.partitions[0], sorted(begun)
+        if not self.names_none or not numbers:
+            return self
+        return replace(self, partitions=tuple(TopicIdPartition(first.topic_id, each, first.topic) for each in numbers))
 
 
 class PartKey(NamedTuple):
-    """What names a part in the target: a partition, and the base offset of the part's files."""
+    """What names a part in the target: a partition, the base offset of the part's files, and the segment's id.
+
+    Segments of two histories that are copied whole into another storage may have the same base offset.
+    """
 
     partition: int
     base_offset: int
+    segment_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ class RestorePart:
 
     @property
     def key(self) -> PartKey:
-        return PartKey(self.partition.partition, self.base_offset)
+        return PartKey(self.partition.partition, self.base_offset, self.segment_id)
 
     @property
     def segment_id(self) -> str:
@@ -131,7 +145,6 @@ class RestoredPart:
     """A part that is in the target, as its manifest has it.
 
     Attributes:
-        segment_id: of the segment that was read.
         last_offset: that of the part.
         next_offset: behind the last restored batch.
         size_bytes: of all files.
@@ -144,7 +157,6 @@ class RestoredPart:
     """
 
     key: PartKey
-    segment_id: str
     last_offset: int
     next_offset: int
     files: Mapping[str, int]
@@ -193,7 +205,7 @@ def parts_of(
                 each.last_offset,
                 is_first=number == 0 and behind is None,
                 is_last=number == last,
-                before=_before(each.segment, rows[partition])
+                before=_before(by_id[each.segment.remote_log_segment_id], rows[partition])
                 if (number == 0 and behind is None and not whole) or each.last_offset < each.segment.end_offset
                 else None,
                 aborted=each.aborted,
@@ -203,14 +215,37 @@ def parts_of(
     return found
 
 
+def as_entered(parts: Iterable[RestorePart], done: Iterable[RestoredPart]) -> tuple[RestorePart, ...]:
+    """Return the parts, those that are in the target under the base offset that they have there.
+
+    The base offset depends on the parts before. Of segments that overlap, the later one begins behind the earlier one.
+    Once that has expired, it would begin earlier, and would be restored again beside what is there.
+    """
+    bases = {(part.key.segment_id, part.last_offset): part.key.base_offset for part in done}
+    found: list[RestorePart] = []
+    for part in parts:
+        base = bases.get((part.segment_id, part.last_offset), part.base_offset)
+        is_there = base <= part.first_offset and (not found or base > found[-1].last_offset)
+        found.append(replace(part, base_offset=base) if is_there else part)
+    return tuple(found)
+
+
 def _whole(each: SegmentRange) -> SegmentRange:
     return replace(each, last_offset=each.segment.end_offset)
 
 
-def _before(segment: RemoteLogSegmentMetadata, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
-    """Return the served segment that ends where this one begins."""
-    ending = (row for row in rows if row.metadata.is_finished and row.verdict.is_served)
-    return next((row.metadata for row in ending if row.metadata.end_offset + 1 == segment.start_offset), None)
+def _before(row: SegmentRow, rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
+    """Return the served segment that ends where this one begins: of its history, or of the one before that."""
+    ending = (
+        other
+        for other in rows
+        if other.metadata.is_finished
+        and other.verdict.is_served
+        and other.history <= row.history
+        and other.metadata.end_offset + 1 == row.metadata.start_offset
+    )
+    found = max(ending, key=lambda other: other.history, default=None)
+    return None if found is None else found.metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +325,12 @@ def by_partition(done: Mapping[PartKey, RestoredPart]) -> Mapping[int, Mapping[P
     return found
 
 
-def require_same(partitions: Iterable[PartitionRestore]) -> None:
+def require_same(partitions: Iterable[PartitionRestore], *, whole: bool = False) -> None:
     """Require that parts that are in the target are those of the plan, or lie beside them.
+
+    Args:
+        partitions: what a run would do.
+        whole: segments are copied whole, and overlap in the target as they do in the store.
 
     Raises:
         SettingError: the remote log has other segments by now, so what is left would not continue what is there.
@@ -300,15 +339,16 @@ def require_same(partitions: Iterable[PartitionRestore]) -> None:
         expired = each.expired
         behind = max((other.last_offset for other in expired), default=-1)
         for part in each.parts:
-            same = each.done.get(part.key)
-            others = expired if part.base_offset <= behind else ()
-            for other in others if same is None else (same,):
-                is_same = (other.segment_id, other.last_offset) == (part.segment_id, part.last_offset)
-                overlaps = other.key.base_offset <= part.last_offset and part.base_offset <= other.last_offset
-                if overlaps and not is_same:
+            first = part.first_offset if whole else part.base_offset
+            if (same := each.done.get(part.key)) is None:
+                others = expired if first <= behind else ()
+            else:
+                others = () if same.last_offset == part.last_offset else (same,)
+            for other in others:
+                if other.key.base_offset <= part.last_offset and first <= other.last_offset:
                     raise SettingError(
                         f"{part.partition}: the target has offsets {other.key.base_offset}..{other.last_offset} of"
-                        f" segment {other.segment_id}, and the remote log has other segments by now"
+                        f" segment {other.key.segment_id}, and the remote log has other segments by now"
                         f" ({part.base_offset}..{part.last_offset}, {part.segment_id}): restore into another directory"
                     )
 
@@ -419,32 +459,6 @@ def continues_at(wanted: OffsetRange, done: Iterable[RestoredPart], log: Partiti
 def scan_bounds(first: int, wanted: OffsetRange) -> tuple[Bound, Bound]:
     """Return the bounds of a scan from `first` to the end of the wanted offsets."""
     return Bound(BoundKind.OFFSET, first), Bound(BoundKind.OFFSET, wanted.last + 1)
-
-
-def lacking(
-    known: PartitionLog, before: Collection[RemoteLogSegmentId], restored: PartitionRestore | None
-) -> Iterator[str]:
-    """Yield sentences about what a restore from other metadata, as rebuilt ones, lacks of what is served.
-
-    Args:
-        known: the partition as the deployment's database has it afterwards.
-        before: segments that were there when the metadata were rebuilt; others were copied meanwhile.
-        restored: what was restored; None: nothing.
-    """
-    parts = () if restored is None else restored.parts
-    found = [OffsetRange(part.first_offset, part.last_offset) for part in parts]
-    for served in known.parts:
-        if served.segment.remote_log_segment_id in before:
-            for lost in without(OffsetRange(served.first_offset, served.last_offset), found):
-                segment_id = served.segment.remote_log_segment_id.id
-                yield f"offsets {lost} of segment {segment_id} are not in the recovered log"
-    recorded = {row.metadata.remote_log_segment_id: row.log_crc32c for row in known.rows}
-    for part in parts:
-        done = None if restored is None else restored.done.get(part.key)
-        crc32c = recorded.get(part.segment.remote_log_segment_id)
-        is_whole = part.base_offset == part.segment.start_offset and not part.is_cut
-        if done is not None and is_whole and crc32c not in (None, done.crc32c):
-            yield f"segment {part.segment_id} has a log with CRC-32C {done.crc32c:08x}, its source had {crc32c:08x}"
 
 
 _SMALL_OBJECTS: Final = 2

@@ -168,7 +168,6 @@ def restored_part(part: RestorePart, written: WrittenLog, files: Mapping[str, in
     """Return a part as the manifest has it; `files` are the sizes of its files by name."""
     return RestoredPart(
         part.key,
-        part.segment_id,
         part.last_offset,
         written.next_offset,
         files,

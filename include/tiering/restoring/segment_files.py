@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from include.tiering.errors import FormatError, NoSuchIndexError
+from include.tiering.errors import FormatError, NoSuchIndexError, RemoteStorageError, SegmentKeyError
 from include.tiering.formats.indexes import (
     AbortedTxn,
     ProducerEntry,
@@ -78,8 +78,25 @@ def stored_files(
             data = b""
         found = check_transaction_index(data, base_offset=segment.start_offset, end_offset=segment.end_offset)
         aborted = tuple(found)
-    earlier = None if part.before is None else before(part.before).index(IndexType.PRODUCER_SNAPSHOT)
+    earlier = None if part.before is None else _snapshot_of(part.before, before)
     return StoredFiles(aborted, reader.index(IndexType.PRODUCER_SNAPSHOT), earlier)
+
+
+def _snapshot_of(
+    before: RemoteLogSegmentMetadata, opened: Callable[[RemoteLogSegmentMetadata], SegmentReader]
+) -> bytes | None:
+    """Return the producers at the end of a segment that is not restored; None if it is damaged, or expires now.
+
+    The part behind it is restored in any case, as one before which remote storage has nothing.
+    """
+    try:
+        snapshot = opened(before).index(IndexType.PRODUCER_SNAPSHOT)
+        parse_producer_snapshot(snapshot)
+    except (FormatError, RemoteStorageError, SegmentKeyError) as error:
+        if error.retriable:
+            raise
+        return None
+    return snapshot
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StorePlace
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import Quotas
+from include.tiering.reading.files import require_beside
 from include.tiering.reading.plan_scan import (
     EARLIEST,
     LATEST,
@@ -26,7 +27,7 @@ from include.tiering.reading.served_log import served_parts
 from include.tiering.reading.service import ReadService
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.parallel_reads import MOST_RANGES
-from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other
+from include.tiering.restoring.copy_elsewhere import OtherStorage, claim_other, present_elsewhere
 from include.tiering.restoring.forms import RestoreForm
 from include.tiering.restoring.metrics import FAILED_SEGMENTS, RESTORED_BYTES
 from include.tiering.restoring.plan import (
@@ -38,6 +39,7 @@ from include.tiering.restoring.plan import (
     RestorePart,
     RestorePlan,
     RestoreRequest,
+    as_entered,
     by_partition,
     continues_at,
     parts_of,
@@ -152,11 +154,18 @@ class RestoreService:
         if start is not None and end is not None and start.kind is end.kind and start.value >= end.value:
             raise SettingError(f"nothing is wanted: the begin {start.value} is not below the end {end.value}")
         return RestoreRequest(
-            found, start or EARLIEST, end or LATEST, form, committed=committed, place=place, client=client
+            found,
+            start or EARLIEST,
+            end or LATEST,
+            form,
+            committed=committed,
+            place=place,
+            client=client,
+            names_none=not partitions,
         )
 
-    def plan(self, request: RestoreRequest, directory: Path) -> RestorePlan:
-        """Return what a run would read and write. The directory is only read.
+    def plan(self, request: RestoreRequest, directory: Path, *, other: OtherStorage | None = None) -> RestorePlan:
+        """Return what a run would read and write. The directory, and the other storage, are only read.
 
         Offsets and times are resolved once: a run that continues another one restores the same offsets.
 
@@ -167,6 +176,9 @@ class RestoreService:
         """
         self._require_beside(directory, request.place)
         resolved, done = read_done(directory, identity_of(request, self._cluster_id))
+        request = request.continued(() if resolved is None else resolved.offsets)
+        if other is not None:
+            done = present_elsewhere(other, request.partitions, done)
         return self._plan(request, resolved, done)
 
     def run(
@@ -198,13 +210,15 @@ class RestoreService:
         """
         began = self._clock.monotonic()
         self._require_beside(directory, request.place)
-        with opened(directory, identity_of(request, self._cluster_id), observe=observe) as target:
+        identity = identity_of(request, self._cluster_id)
+        with opened(directory, identity, observe=observe) as target:
+            request = request.continued(() if target.resolved is None else target.resolved.offsets)
+            if other is not None:
+                target.done = present_elsewhere(other, request.partitions, target.done)
             plan = self._plan(request, target.resolved, target.done)
             on_planned(plan)
             _require_space(directory, plan)
-            target.begin(
-                identity_of(request, self._cluster_id), Resolved(plan.wanted, str(Uuid.random(self._random_bytes)))
-            )
+            target.begin(identity, Resolved(plan.wanted, str(Uuid.random(self._random_bytes))))
             if other is not None:
                 now_ms, random_bytes = self._clock.now_ms(), self._random_bytes
                 claim_other(other, target, self._cluster_id, now_ms=now_ms, random_bytes=random_bytes)
@@ -217,14 +231,11 @@ class RestoreService:
         return RestoreReport(plan, directory, partitions, failed, self._clock.monotonic() - began)
 
     def _require_beside(self, directory: Path, other: StorePlace | None) -> None:
-        """Raise SettingError if a directory is in one that belongs to a broker or to a remote storage."""
-        stores = [place.directory for place in (self._place(), other) if place is not None]
-        for each in (*self._log_dirs, *(store for store in stores if store is not None)):
-            if directory.resolve().is_relative_to(each.resolve()):
-                raise SettingError(
-                    f"{printable(str(directory))} is in {each}, a log directory or a remote storage, where nothing may"
-                    " be written: name another directory"
-                )
+        """Raise SettingError if what is written would be in a directory of a broker, or of the storage that is read."""
+        require_beside(directory, (*self._log_dirs, self._place().directory))
+        if other is not None and other.directory is not None:
+            require_beside(directory, (other.directory,))
+            require_beside(other.directory, self._log_dirs)
 
     def _restore(
         self,
@@ -247,6 +258,7 @@ class RestoreService:
                 self._recorder.add(FAILED_SEGMENTS, 1, plan.topic)
             else:
                 self._recorder.add(RESTORED_BYTES, result.log_bytes, plan.topic)
+        target.remove_partial()
         return tuple(failed)
 
     def _plan(
@@ -272,7 +284,8 @@ class RestoreService:
                 bounds = scan_bounds(first, offsets)
             scans.append(PartitionScan(partition, *bounds))
         scan = self._reading.plan_scan(
-            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False), request.client
+            ScanRequest(tuple(scans), committed=request.committed, fail_on_data_loss=False, whole_logs=True),
+            request.client,
         )
         said += scan.said
         parts = parts_of(
@@ -285,12 +298,13 @@ class RestoreService:
         partitions = []
         for partition, log in logs.items():
             if (offsets := wanted.get(partition.partition)) is not None:
-                each = PartitionRestore(partition, offsets, parts.get(partition, ()), restored_of[partition.partition])
+                there = restored_of[partition.partition]
+                each = PartitionRestore(partition, offsets, as_entered(parts.get(partition, ()), there.values()), there)
                 partitions += [each] if each.parts or each.restored else []
                 said += [f"{partition}: {sentence}" for sentence in said_of_ends(log, offsets)]
         if not partitions and not said:
             said.append(f"{request.partitions[0].topic}: it has no record in the wanted offsets and times")
-        require_same(partitions)
+        require_same(partitions, whole=request.form is RestoreForm.STORAGE)
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)
 

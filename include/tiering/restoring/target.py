@@ -6,6 +6,7 @@ each further line is a part that is complete. A line counts once it is whole, so
     step             done when it is reached                     a crash right after it leaves       cleaned up by
     written          all files of a part are on disk, under      files `.partial`                    the next run, which
                      names that end in `.partial`                                                    writes them again
+                                                                                                     or removes them
     entered          the manifest has the part, with the size    the part, some of its files still   the next run, which
                      of each file                                `.partial`                          renames the rest
     published        all files have their names                  the part                            -
@@ -136,6 +137,17 @@ class RestoreTarget:
         """Give all files of entered parts their names, for a run that a crash ended in between."""
         self._publish([name for part in self.done.values() for name in part.files])
 
+    def remove_partial(self) -> None:
+        """Remove the `.partial` files of parts that are not entered, when no part is under way any more.
+
+        They are of parts that failed, or of an earlier run that was killed. Readers of Parquet files would take them
+        for records.
+        """
+        for directory in (path for path in self.directory.iterdir() if path.is_dir() and not path.is_symlink()):
+            for path in directory.glob(f"*{PARTIAL}"):
+                if path.is_file() and _FILE.fullmatch(f"{directory.name}/{path.name}") is not None:
+                    path.unlink()
+
     def new_file(self, name: str) -> BinaryIO:
         """Open the `.partial` file of a name in the target; one that a crash has left is replaced."""
         partial = self._partial(name)
@@ -202,7 +214,7 @@ def identity_of(request: RestoreRequest, cluster_id: str) -> dict[str, Any]:
         "cluster_id": cluster_id,
         "topic": request.partitions[0].topic,
         "topic_id": str(request.partitions[0].topic_id),
-        "partitions": [each.partition for each in request.partitions],
+        "partitions": None if request.names_none else [each.partition for each in request.partitions],
         "start": _bound(request.start),
         "end": _bound(request.end),
     }
@@ -314,7 +326,7 @@ def _line_of(part: RestoredPart) -> dict[str, Any]:
         "base_offset": part.key.base_offset,
         "last_offset": part.last_offset,
         "next_offset": part.next_offset,
-        "segment_id": part.segment_id,
+        "segment_id": part.key.segment_id,
         "crc32c": f"{part.crc32c:08x}",
         "batches": part.batches,
         "records": part.records,
@@ -329,8 +341,7 @@ def _part_of(line: Mapping[str, Any]) -> RestoredPart:
         if not all(_FILE.fullmatch(name) for name in line["files"]):
             raise ValueError("a file is not in a directory of the target")
         return RestoredPart(
-            PartKey(line["partition"], line["base_offset"]),
-            line["segment_id"],
+            PartKey(line["partition"], line["base_offset"], line["segment_id"]),
             line["last_offset"],
             line["next_offset"],
             line["files"],

@@ -166,6 +166,16 @@ def test_a_directory_that_cannot_be_written_fails_no_read(tmp_path: Path, what: 
     assert store.asked == 1
 
 
+def test_a_directory_that_another_thread_gives_up_fails_no_read(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there at the first look, and not at the next one."""
+    looks = iter([directory])
+    changing = property(lambda _: next(looks, None), lambda *_: None)
+    monkeypatch.setattr(ObjectCache, "_directory", changing, raising=False)
+    assert ObjectCache(directory, "a store").read(KEY, 0, None, Store()) == CONTENT
+
+
 def test_many_at_once_get_what_they_asked_for(directory: Path) -> None:
     """Few entries fit, so that some are removed while others read them."""
     contents = {f"key-{number}": some_bytes(3 * KIB, str(number)) for number in range(30)}

@@ -1,6 +1,7 @@
 """What may be written into the target of a restore, and what a crash leaves in it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ RESOLVED = Resolved({0: OffsetRange(0, 99)})
 
 def part(base: int, **files: int) -> RestoredPart:
     sizes = {f"orders-0/{base:020d}.{suffix}": size for suffix, size in files.items()}
-    return RestoredPart(PartKey(0, base), "segment", base + 9, base + 10, sizes, 0xABC, 1, 10, 100)
+    return RestoredPart(PartKey(0, base, "segment"), base + 9, base + 10, sizes, 0xABC, 1, 10, 100)
 
 
 def write(directory: Path, restored: RestoredPart, **options: Any) -> None:
@@ -95,6 +96,36 @@ def test_files_that_a_broker_or_reader_would_take_for_records_are_refused(tmp_pa
         (target / "orders-0" / f"{500:020d}.log").write_bytes(b"of another topic")
         with pytest.raises(SettingError, match="is not of this restore"):
             again.require_own(())
+
+
+def test_what_a_crash_left_of_a_part_that_nobody_writes_again_is_removed(tmp_path: Path) -> None:
+    """Of a part whose segment has expired since."""
+    target, kept = tmp_path / "target", part(0, log=5)
+
+    def die(reached: RestoreStep) -> None:
+        raise Died
+
+    write(target, kept)
+    with pytest.raises(Died):
+        write(target, part(500, log=3, index=1), observe=die)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "other.partial").write_text("of another one")
+    (target / "link").symlink_to(tmp_path / "elsewhere")
+    assert len(list((target / "orders-0").glob("*.partial"))) == 2
+    with opened(target, IDENTITY) as again:
+        again.publish_entered()
+        again.remove_partial()
+    assert [f"orders-0/{path.name}" for path in (target / "orders-0").iterdir()] == list(kept.files)
+    assert (tmp_path / "elsewhere" / "other.partial").exists()
+
+
+def test_two_segments_with_one_base_offset_are_two_parts(tmp_path: Path) -> None:
+    """Of two histories, which are copied whole into another storage."""
+    target, first = tmp_path / "target", replace(part(0), files={})
+    second = replace(first, key=first.key._replace(segment_id="another"))
+    write(target, first)
+    write(target, second)
+    assert read_done(target, IDENTITY)[1] == {first.key: first, second.key: second}
 
 
 def test_a_target_that_a_broker_uses_by_now_is_left_alone(tmp_path: Path) -> None:

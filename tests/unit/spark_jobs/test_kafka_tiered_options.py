@@ -163,6 +163,8 @@ def test_partitions_that_filters_leave() -> None:
         ([GreaterThan(("offset",), 5), LessThan(("offset",), 9)], (6, 8)),
         ([GreaterThanOrEqual(("offset",), 5), LessThanOrEqual(("offset",), 9)], (5, 9)),
         ([In(("offset",), (7, 3, 5)), GreaterThan(("offset",), 4)], (5, 7)),
+        ([In(("offset",), (7, None, 5))], (5, 7)),
+        ([In(("offset",), (None,))], (2**63 - 1, 0)),
         ([EqualTo(("offset",), 5), EqualTo(("offset",), 6)], (6, 5)),
     ],
 )
@@ -176,3 +178,8 @@ def test_the_oldest_record_that_filters_leave() -> None:
     for each in (EqualTo(("timestamp",), at), GreaterThan(("timestamp",), at), GreaterThanOrEqual(("timestamp",), at)):
         assert pushed_filters([each]).min_timestamp_ms == ms
     assert pushed_filters([LessThan(("timestamp",), at)]).min_timestamp_ms is None
+    # Records without a timestamp have that of one millisecond before 1970.
+    early = GreaterThanOrEqual(("timestamp",), datetime(1969, 1, 1, tzinfo=UTC))
+    assert pushed_filters([early]).min_timestamp_ms == -31_536_000_000
+    later = GreaterThan(("timestamp",), datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC))
+    assert pushed_filters([early, later, early]).min_timestamp_ms == -1_000

@@ -76,6 +76,7 @@ class App:
             recorder=adapters.recorder,
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
+            forgotten_copies=lambda partition: self.recovery.forgotten_copies(partition),
             observe=adapters.observe,
         )
 

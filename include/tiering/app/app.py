@@ -101,6 +101,7 @@ class App:
             guards=self.guards,
             ownership=self.ownership,
             held=lambda partition: stores.publications.held_segments(partition),
+            sizes=stores.remote_log_sizes,
             publish_sizes=lambda: self.sizes.partition_sizes(),
             recorder=adapters.recorder,
             clock=adapters.clock,

@@ -17,7 +17,7 @@ export const element = (tag, attributes = {}, ...children) => filled(document.cr
 export const drawn = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(NAMESPACE, tag), attributes, children);
 
-export async function ask(path, body, method = "POST") {
+export async function ask(path, body, method = "POST", patience = 30000) {
   const request = { headers: { Accept: "application/json" }, credentials: "same-origin" };
   if (body !== undefined) {
     request.method = method;
@@ -25,7 +25,7 @@ export async function ask(path, body, method = "POST") {
     request.body = JSON.stringify(body);
   }
   const limit = new AbortController();
-  const timer = setTimeout(() => limit.abort(), 30000);
+  const timer = setTimeout(() => limit.abort(), patience);
   try {
     const answer = await fetch(path, { ...request, signal: limit.signal });
     const content = await answer.json().catch(() => ({}));
@@ -35,7 +35,7 @@ export async function ask(path, body, method = "POST") {
     if (answer.status === 403) throw new Error(`Your role in Airflow does not allow this (${detail}).`);
     throw new Error(detail);
   } catch (error) {
-    if (error.name === "AbortError") throw new Error("Airflow did not answer within 30 seconds.");
+    if (error.name === "AbortError") throw new Error(`Airflow did not answer within ${patience / 1000} seconds.`);
     if (error instanceof TypeError) throw new Error("Airflow does not answer.");
     throw error;
   } finally {

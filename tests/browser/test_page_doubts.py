@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from tests.browser import steps
@@ -31,6 +32,11 @@ REPLACED: Final = """
     if (!changes) return answer;
     return new Response(JSON.stringify(merged(await answer.json(), changes)), { status: answer.status });
   };
+"""
+HASTY: Final = """
+  const [first, words] = arguments;
+  first.click();
+  [...document.querySelectorAll("main button")].find((each) => each.textContent === words).click();
 """
 STALLED: Final = {
     "topic": "orders",
@@ -141,6 +147,33 @@ def test_a_number_without_a_unit_is_confirmed_with_its_unit(
     steps.button(browser, "form", "Set…").click()
     words = "Set tiering.copy.total.max.bytes.per.second to 47.7 MiB/s (50000000 bytes a second) for brokers, default"
     steps.button(browser, "main", words)
+
+
+def test_a_double_click_and_a_held_key_confirm_nothing(
+    platform: Deployment, serve: Serve, browser: webdriver.Chrome
+) -> None:
+    platform.copied("orders")
+    page = _opened(browser, serve("tiering_page", "op"))
+    browser.get(f"{page}#retention/orders")
+    _shows(browser, "These are the present values.")
+    browser.find_element(By.ID, "retention_bytes").send_keys("64GiB")
+    words = "Set retention.bytes of orders to 64.0 GiB of each partition"
+    first = steps.button(browser, "main", f"{words}…")
+    browser.execute_script(HASTY, first, words)
+    steps.button(browser, "main", words)
+    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    first = steps.button(browser, "main", f"{words}…")
+    first.send_keys(Keys.ENTER)
+    browser.switch_to.active_element.send_keys(Keys.ENTER, Keys.ENTER)
+    steps.button(browser, "main", words)
+    browser.get(f"{page}#limits/topics/orders/retention.bytes")
+    steps.element(browser, "#value").send_keys("64GiB", Keys.ENTER)
+    browser.switch_to.active_element.send_keys(Keys.ENTER, Keys.ENTER)
+    button = steps.button(browser, "main", "Set retention.bytes to 64GiB for topic orders")
+    posted = [path for method, path in browser.execute_script("return window.sent") if method == "POST"]
+    assert posted == []
+    button.click()
+    _shows(browser, "1 config changed")
 
 
 def test_a_handover_that_was_ended_meanwhile_is_not_begun_again(

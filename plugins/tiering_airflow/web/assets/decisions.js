@@ -1,5 +1,5 @@
 // What a person decides about failed segments and findings, wherever the page shows them.
-import { ask, askAirflow, confirmed, element } from "./parts.js";
+import { ask, askAirflow, calmly, confirmed, element } from "./parts.js";
 
 export const action = (text, label, onclick) => element("button", { class: "action", type: "button", "aria-label": label, onclick }, text);
 // The server reads log directories and the store for a decision about offsets.
@@ -74,7 +74,7 @@ export function decisions(said, load, may) {
         }
         const sure = action("Continue without them", `Continue: ${answer.question}`, () => question(answer.confirm));
         asked.replaceChildren(element("p", { class: "odd" }, answer.question), element("p", { class: "row" }, sure, action("No", "Do not skip", close)));
-        sure.focus();
+        calmly(asked, sure);
       } catch (error) {
         asked.replaceChildren(element("p", { class: "bad" }, `${confirm === null ? "Nothing was decided" : "Not decided as far as is known"}: ${error.message}`));
       }

@@ -1,5 +1,5 @@
 // Every config with its value in force, where that comes from, and a form that changes it; then who changed what.
-import { ask, bytes, duration, element, moment, perSecond, table } from "./parts.js";
+import { ask, bytes, calmly, duration, element, moment, perSecond, table } from "./parts.js";
 
 const UNLIMITED = 2 ** 63;
 const SHOWN = {
@@ -123,7 +123,7 @@ export function limits(view, [entityType, entityName, wanted] = []) {
       const preview = deletes ? ["What is beyond it is deleted by the next runs, and cannot be brought back: ", element("a", { href: `#retention/${encodeURIComponent(wanted.entity_name)}` }, "preview it"), ". "] : [];
       sure.replaceChildren(element("span", {}, preview, "Sure? "), make, element("button", { class: "action", type: "button", onclick: close }, "No"));
       sure.onkeydown = (event) => { if (event.key === "Escape") close(); };
-      make.focus();
+      calmly(sure, make);
     }
     async function alter(wanted) {
       sure.replaceChildren();

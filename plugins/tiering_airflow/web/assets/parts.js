@@ -128,6 +128,19 @@ export const kept = (name, value) => (value === null || value === -1 ? (name ===
 export const retentionOf = ({ retention_ms: time, retention_bytes: size }) =>
   (time === null && size === null ? "for ever" : [time, size].map((value, number) => (value === null ? null : kept(number ? "retention.bytes" : "retention.ms", value))).filter(Boolean).join(", and "));
 
+// A button that confirms takes no press for a moment: the second half of a double click, and a key that is held down or
+// pressed twice, are no answer to a question that was just put. Meanwhile the place of the question has the focus.
+const CALM_MS = 700;
+export function calmly(place, button) {
+  place.setAttribute("tabindex", "-1");
+  place.focus();
+  button.disabled = true;
+  setTimeout(() => {
+    button.disabled = false;
+    if (button.isConnected && document.activeElement === place) button.focus();
+  }, CALM_MS);
+}
+
 // A button that says what it is about to do, and does it after a second press; Airflow's frame allows no dialogs. The
 // warning says what it does; Escape, like No, goes back to the button.
 export function confirmed(text, words, act, label = text, warning = "Sure?") {
@@ -138,7 +151,7 @@ export function confirmed(text, words, act, label = text, warning = "Sure?") {
     const sure = element("button", { class: "action", type: "button", onclick: () => { sure.disabled = true; act().finally(() => (place.isConnected ? back() : offer())); } }, words);
     const no = element("button", { class: "action", type: "button", onclick: back }, "No");
     place.replaceChildren(element("span", {}, `${warning} `), sure, no);
-    sure.focus();
+    calmly(place, sure);
   }
   offer();
   return place;

@@ -13,6 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from tests.browser import steps
 from tests.browser.conftest import OpenBrowser, Serve
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
@@ -126,6 +127,19 @@ def test_a_preview_of_some_partitions_says_that_the_value_holds_for_all(
     steps.button(browser, "main", "Set retention.bytes of orders to 64.0 GiB of each partition…").click()
     _shows(browser, "Of these partitions alone, the next run deletes nothing by it.", "holds for 1 more partition, too")
     _shows(browser, "It may delete more: for retention.bytes, what is only on brokers counts, too")
+
+
+def test_days_less_of_a_retention_that_is_no_whole_hour_are_previewed(
+    platform: Deployment, serve: Serve, browser: webdriver.Chrome
+) -> None:
+    platform.copied("orders")
+    with platform.open() as app:
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "2592000001"}, author="olga")
+    page = _opened(browser, serve("tiering_page", "op"))
+    browser.get(f"{page}#retention/orders")
+    steps.button(browser, "main", "7 days less").click()
+    _shows(browser, "Set retention.ms of orders to 23 d…")
+    assert browser.find_element(By.ID, "retention_ms").get_property("value") == str(2592000001 - 7 * 86_400_000)
 
 
 def test_a_number_without_a_unit_is_confirmed_with_its_unit(

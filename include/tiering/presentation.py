@@ -2,9 +2,10 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from include.tiering.errors import printable
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -95,10 +96,16 @@ def as_text(presentation: Presentation) -> str:
     return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
 
 
+_FORMULA: Final = ("=", "+", "-", "@")
+_HARMLESS: Final = re.compile(r"-[A-Za-z0-9._-]*\Z")
+"""Negative numbers, and names such as those of topics: no formula with an effect is written with these alone."""
+
+
 def as_csv(tables: Iterable[Table]) -> str:
     """Return tables as CSV with a line of heads, separated by an empty line. The first column holds a table's title.
 
-    Sizes are in bytes and durations in seconds, as numbers; unprintable characters are escaped.
+    Sizes are in bytes and durations in seconds, as numbers; unprintable characters are escaped. A text that a
+    spreadsheet would take for a formula, such as the key of a foreign object, gets an apostrophe in front of it.
     """
     return "\n".join(map(_csv_of, tables))
 
@@ -112,7 +119,8 @@ def _csv_of(table: Table) -> str:
 
 
 def _csv_cell(cell: str) -> str:
-    return str(cell.number) if isinstance(cell, Quantity) else printable(cell)
+    text = str(cell.number) if isinstance(cell, Quantity) else printable(cell)
+    return f"'{text}" if text.startswith(_FORMULA) and _HARMLESS.match(text) is None else text
 
 
 def _table(table: Table) -> str:

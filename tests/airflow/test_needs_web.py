@@ -8,7 +8,7 @@ from sqlalchemy import event, select, update
 from typer.testing import CliRunner
 
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.record import AuditRecord, AuditSource
+from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.schema import events, segments
@@ -118,6 +118,19 @@ def test_it_shows_what_the_command_shows_with_who_cut_the_retention(ask: Ask, de
     assert shown["total"] == 3 + len(shown["held"])
 
 
+def test_a_database_that_was_set_back_needs_a_person(ask: Ask, deployed: Deployment) -> None:
+    with deployed.open() as app:
+        audits = app.adapters.stores.audits
+        now_ms = audits.now_ms()
+        refusals = (Refusal(Guard.OLDER_DATABASE, "it was set back", 1),)
+        audits.record(AuditRecord("audit", AuditSource.LISTING, now_ms, now_ms, 7, 5, refusals), (), covers=())
+    shown, said = ask(ATTENTION).json(), said_by_command(deployed)
+    assert shown["guards"] == said["guards"]
+    (guard,) = shown["guards"]
+    assert (shown["total"], guard["guard"], "it was set back" in guard["message"]) == (1, "older-database", True)
+    assert guard["runbook"].endswith("#guards")
+
+
 def test_each_entry_of_the_runbook_exists() -> None:
     from include.tiering.operations import attention, quality
     from tests.doubles.source_tree import ROOT
@@ -126,7 +139,7 @@ def test_each_entry_of_the_runbook_exists() -> None:
     heads = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
     names = {**vars(attention), **vars(quality)}
     entries = [value for name, value in names.items() if name.endswith("_ENTRY")]
-    assert len(entries) == 7
+    assert len(entries) == 8
     assert {entry.partition("#")[2] for entry in entries} <= heads
 
 

@@ -177,9 +177,8 @@ def derived(documents: list[Any]) -> list[str]:
     for document in documents:
         if "totals" in document:
             totals = document["totals"]
-            texts.append(
-                f"{int(1000 * (totals['safe_bytes']['value'] or 0) / totals['judged_bytes']['value']) / 10:g} %"
-            )
+            counted = max(totals["judged_bytes"]["value"], totals["finished_bytes"])
+            texts.append(f"{int(1000 * (totals['safe_bytes']['value'] or 0) / counted) / 10:g} %")
             found.append((totals["findings"]["value"] or 0) + (totals["failed_segments"]["value"] or 0))
             for run in {batch["run_id"] for batch in document["batches"]}:
                 own = [batch for batch in document["batches"] if batch["run_id"] == run]

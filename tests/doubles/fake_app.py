@@ -23,7 +23,7 @@ from include.tiering.model.histories import Divergence, Followed, OffsetRange, S
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.model.sizes import PartitionSize
+from include.tiering.model.sizes import PartitionSize, PriceTable
 from include.tiering.operations.broker_configs import AlteredBrokerConfigs, BrokerListing, alter_broker_configs
 from include.tiering.operations.checks import Check
 from include.tiering.operations.doctor import Diagnosis
@@ -277,7 +277,7 @@ class FakeApp:
         pools = mirrored_pools(stores.pool_mirror, stores.work)
         return Overview(
             0,
-            totals(ArchiveSize(0, 0, 0, 0), {}, {}),
+            totals(ArchiveSize(0, 0, 0, 0), {}, {}, PriceTable("EUR")),
             stores.work.paused_topics(),
             pools,
             stores.work.running_batches(),

@@ -91,7 +91,7 @@ def _parked_and_archived_again(cluster: KafkaCluster, deployment: BrokerDeployme
         assert asked.plan_hash is not None, asked.detail
         app.handover.approve(begun, asked.plan_hash, author="lab")
         app.handover.carry_on(begun, until=HandoverStep.PUBLISH)
-        app.handover.undo(begun)
+        app.handover.undo(begun, app.handover.possible_undo(app.adapters.stores.handovers.handover(begun)))
         assert app.adapters.stores.handovers.handover(begun).state is HandoverState.PARKED
     ended = json.loads(_succeeds(deployment, "handover", topic, "--archive-again", "--approve"))
     assert ended["state"] == "undone"

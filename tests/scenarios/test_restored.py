@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.app import open_app
+from include.tiering.audit.finding import FindingKind
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import HeldBack
-from include.tiering.errors import ForeignStoreError
+from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
@@ -111,6 +112,65 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     assert archive.copy().partitions == ()
     archive.require_served()
     archive.require_no_other_objects()
+
+
+# The same, and the brokers have deleted meanwhile what the database has forgotten: for its plans that is a hole.
+
+
+def test_what_the_store_has_is_not_skipped_before_it_is_adopted(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    while len(archive.offsets(PARTITION)) < 1:
+        archive.copy(limit_bytes=1)
+    _copy(database, backup)
+    archive.copy()
+    partition, copied = next((p, found) for p, found in archive.remote().items() if p.partition == PARTITION)
+    log_start = copied[-1].start_offset
+    archive.raise_broker_log_start(PARTITION, log_start)
+    _copy(backup, database)
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
+        assert found is not None
+        app.store_owner.take_over(found, author="test")
+        app.audit.run("audit-1")
+        assert "older-database" in str(app.guards.objection())
+        with pytest.raises(StateConflictError, match=r"the store has a complete copy of offsets .*adopt --all"):
+            app.copying.plan_skip("orders", PARTITION)
+        # The first of them is lost: only what lies before the next one may be skipped, and then the rest is adopted.
+        lost = copied[1]
+        for path in (tmp_path / "store").rglob(f"*{lost.remote_log_segment_id.id}*"):
+            path.unlink()
+        planned = app.copying.plan_skip("orders", PARTITION)
+        assert planned.hole == OffsetRange(lost.start_offset, lost.end_offset)
+        app.copying.skip_offsets(planned, reason="lost", author="test")
+        app.recovery.adopt(app.recovery.plan_adoption(), "adopt-1", author="test")
+        adopted = app.adapters.stores.metadata.list_segments(partition)
+        assert [row.metadata.start_offset for row in adopted] == [
+            each.start_offset for each in copied if each is not lost
+        ]
+
+
+def test_what_a_person_leaves_in_the_store_may_be_skipped(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    while len(archive.offsets(PARTITION)) < 1:
+        archive.copy(limit_bytes=1)
+    _copy(database, backup)
+    archive.copy()
+    copied = next(found for p, found in archive.remote().items() if p.partition == PARTITION)
+    archive.raise_broker_log_start(PARTITION, copied[-1].start_offset)
+    _copy(backup, database)
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
+        assert found is not None
+        app.store_owner.take_over(found, author="test")
+        app.audit.run("audit-1")
+        audits = app.adapters.stores.audits
+        adoptable = [each.finding_id for each in audits.findings() if each.finding.kind is FindingKind.ADOPTABLE]
+        assert adoptable
+        audits.accept(adoptable, author="test")
+        hole = app.copying.plan_skip("orders", PARTITION).hole
+    assert hole == OffsetRange(copied[1].start_offset, copied[-1].start_offset - 1)
 
 
 # A backup is made after a plan of expiration was approved and before it is carried out: it is of the database that

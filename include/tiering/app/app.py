@@ -76,6 +76,7 @@ class App:
             recorder=adapters.recorder,
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
+            forgotten_copies=lambda partition: self.recovery.forgotten_copies(partition),
             observe=adapters.observe,
         )
 
@@ -100,6 +101,7 @@ class App:
             guards=self.guards,
             ownership=self.ownership,
             held=lambda partition: stores.publications.held_segments(partition),
+            sizes=stores.remote_log_sizes,
             publish_sizes=lambda: self.sizes.partition_sizes(),
             recorder=adapters.recorder,
             clock=adapters.clock,

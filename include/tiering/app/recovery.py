@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from include.tiering.audit.record import FindingState
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError, TieringError
 from include.tiering.recovery.metrics import DRILL_FAILED, DRILL_SECONDS, DRILL_TIME
@@ -40,6 +41,9 @@ def recovery_service(app: "App") -> RecoveryService:
         metadata=lambda: adapters.stores.metadata,
         registry=lambda: adapters.stores.registry,
         work=lambda: adapters.stores.work,
+        accepted=lambda: {
+            each.finding.segment_id for each in adapters.stores.audits.findings((FindingState.ACCEPTED,))
+        },
         log_dirs=app.log_dirs,
         ownership=app.ownership,
         clock=adapters.clock,

@@ -262,7 +262,7 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
             raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
         if not agrees(f"{sentence}. Undo the handover?"):
             raise typer.Exit(ExitCode.FINDINGS)
-    app.handover.undo(found.handover_id, on_message=lambda line: typer.echo(f"    {line}", err=True))
+    app.handover.undo(found.handover_id, planned, on_message=lambda line: typer.echo(f"    {line}", err=True))
     from include.tiering.handover.report import present_handover
 
     finish(

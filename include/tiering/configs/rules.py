@@ -6,6 +6,8 @@ raises a ConfigRefusedError.
 A change loosens a deletion limit if more may be deleted without an approval, or sooner, with the new value than with
 the old one. The declaration of the setting says whether a higher or a lower value does that. Effective values are
 compared: where no value is set, or the change removes it, the value from the settings counts.
+
+A change cuts a retention if less is kept with the new value than with the old one.
 """
 
 import re
@@ -24,6 +26,7 @@ from include.tiering.configs.config_catalogue import (
 )
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
+    KEPT_FOR_EVER,
     ConfigChange,
     ConfigEntity,
     ConfigSnapshot,
@@ -307,3 +310,25 @@ def _amount(text: str) -> Decimal:
     if text.startswith("expire:"):
         return Decimal(days_of_expiry(text) or 0)
     return Decimal(text)
+
+
+def last_cuts(changes: Sequence[ConfigChange]) -> dict[str, tuple[ConfigChange, ...]]:
+    """Return, by topic, the last change of each config that cut it to less, if now still less is kept than before it.
+
+    A small raise after a large cut does not hide the cut. `changes` are the newest first.
+    """
+    now: dict[tuple[str, str], float] = {}
+    cuts: dict[tuple[str, str], ConfigChange] = {}
+    for change in changes:
+        key, before = (change.entity.entity_name, change.name), _kept(change.old_value)
+        is_less = now.setdefault(key, _kept(change.new_value)) < before
+        if is_less and _kept(change.new_value) < before:
+            cuts.setdefault(key, change)
+    found: dict[str, list[ConfigChange]] = {}
+    for (topic, _), change in cuts.items():
+        found.setdefault(topic, []).append(change)
+    return {topic: tuple(own) for topic, own in found.items()}
+
+
+def _kept(value: str | None) -> float:
+    return float("inf") if value is None or int(value) == KEPT_FOR_EVER else int(value)

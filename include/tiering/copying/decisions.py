@@ -19,6 +19,10 @@ The person may take long between the two steps. If some of the offsets were copi
 decision about the hole; if a hole grew meanwhile, the next plan names the part that it grew by. If a failed segment
 passed or was superseded meanwhile, the decision about it is refused as well.
 
+A database that was restored from a backup also lacks offsets that the store has: once they are skipped, their copies
+can no longer be adopted. So a hole above the copied segments ends before the first copy in the store that the metadata
+lack, and if such a copy has its first offset, nothing can be skipped before the copy is adopted.
+
 **Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the lowest
 offset from which the source's history can be followed without another gap (`follow_offset`), and a plan made for the
 decision names it. The person has to repeat the offset, as proof that the plan was read.
@@ -32,7 +36,7 @@ Nothing is deleted. Remote segments of the replaced history that reach that offs
 no longer expire by time or size, only once the log start has passed them or their topic is deleted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,6 +51,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Presentation, Table, count, labels
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopies, Loss
+from include.tiering.segments.stored_copies import ForgottenCopy, before_forgotten
 from include.tiering.units import format_utc
 
 COMPACTED_AWAY: Final = "compacted away before it was copied"
@@ -64,6 +69,8 @@ class Skip:
         is_within: whether the hole lies between copied segments; no copy goes back to it.
         waits: why the partition waits, if it does.
         elsewhere: brokers whose replica, which no copy reads, still has part of the hole, not below its log start.
+        stored: the copy in the store before which the hole ends, because the metadata lack the copy; None if it ends
+            at the source's log start.
         decisions: all decisions recorded for the partition, by offset.
         is_shown: whether the scan found the topic id; if not, it found the name with another topic id.
     """
@@ -77,6 +84,7 @@ class Skip:
     is_within: bool = False
     is_compacted: bool = False
     is_shown: bool = True
+    stored: ForgottenCopy | None = None
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -89,13 +97,22 @@ class Skip:
 
 
 def plan_skip(
-    report: ScanReport, plan: CopyPlan, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
+    report: ScanReport,
+    plan: CopyPlan,
+    metadata: RemoteLogMetadata,
+    topic: str,
+    number: int,
+    topic_id: str | None,
+    forgotten_copies: Callable[[TopicIdPartition], Sequence[ForgottenCopy]],
 ) -> Skip:
     """Return what may be skipped of the named partition, from a scan and the plan made from it. Changes nothing.
 
-    Nothing may be skipped of a topic whose name another topic has now: only its decisions are returned.
+    Nothing may be skipped of a topic whose name another topic has now: only its decisions are returned. The store is
+    asked for `forgotten_copies` only about a hole above the copied segments.
 
     Raises:
+        StateConflictError: the store has, or may have, a copy with the first of these offsets.
+        RemoteStorageUnavailableError: the store does not answer.
         SettingError: no replica that a copy may read is found, or several topics of this name have one and `topic_id`
             is None, or `topic_id` names none of them and nothing of it is archived.
         CorruptFileError: a hole above all copied segments reaches or passes the replica's log start, so the source
@@ -110,17 +127,19 @@ def plan_skip(
     decisions = tuple(metadata.skipped_offsets(partition))
     if waits is None or waits.hole is None:
         return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
-    if waits.reason is HeldBack.COMPACTED:
-        return Skip(partition, waits.hole, waits, decisions=decisions, is_compacted=True)
     hole, highest = waits.hole, metadata.highest_copied_offset(partition)
+    if waits.reason is HeldBack.COMPACTED:
+        hole, stored = before_forgotten(partition, hole, forgotten_copies(partition))
+        return Skip(partition, hole, waits, decisions=decisions, is_compacted=True, stored=stored)
     is_within = highest is not None and hole.last <= highest
     if not is_within and replica.log_start_offset <= hole.last:
         raise CorruptFileError(
             str(replica.replica_id),
             f"offsets {hole} are missing, not deleted: its log starts at {replica.log_start_offset}: ./tiering scan",
         )
+    hole, stored = (hole, None) if is_within else before_forgotten(partition, hole, forgotten_copies(partition))
     elsewhere = _elsewhere(report.replicas, replica, hole)
-    return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within)
+    return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within, stored=stored)
 
 
 def skip_offsets(
@@ -306,6 +325,8 @@ def _missing(skip: Skip) -> str:
         kept = f"{count(len(skip.lost), 'segment')} that failed the quality gate, kept and not served"
         return f"{text}: {kept} ({'; '.join(loss.why for loss in skip.lost)})"
     text += " for ever"
+    if skip.stored is not None:
+        text += f"; the store may have what follows from {skip.stored.start_offset} on: ./tiering adopt"
     if skip.is_compacted:
         return f"{text}: compacted away before they were copied"
     return f"{text}; {_still_on(skip)}" if skip.elsewhere else text
@@ -332,6 +353,8 @@ def _skip_summary(skip: Skip, refusal: str | None) -> str:
 def _next_copy(skip: Skip) -> str:
     if skip.hole is None:
         return "the next copy continues after them"
+    if skip.stored is not None:
+        return f"./tiering adopt --all then imports what the store has from {skip.stored.start_offset} on"
     if skip.is_within:
         return "./tiering verify then evaluates again the segments after them"
     return f"the next copy begins at {skip.hole.last + 1}"

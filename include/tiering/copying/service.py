@@ -1,6 +1,6 @@
 """Copying: plan runs, run their batches, report on a run, and record decisions about offsets."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from include.tiering.errors import SendingStoppedError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -39,7 +40,7 @@ from include.tiering.runs.contract import (
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, by_partition, publish_failed_copies
-from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.segments.stored_copies import ForgottenCopy, WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
@@ -76,7 +77,8 @@ class CopyService:
     Log directories and the remote store are opened when a call needs them, so `run_report` works without them.
     `topics` are the patterns of the topics that are copied if a scope names no topic. `record_cluster_metadata` stores
     that the cluster's topic metadata was readable once. `effective` returns the settings overlaid with the current
-    dynamic configs. `observe` receives each step of the copy protocol.
+    dynamic configs. `forgotten_copies` returns the copies in the store of which the metadata have no row. `observe`
+    receives each step of the copy protocol.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class CopyService:
         recorder: MetricsRecorder,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
+        forgotten_copies: Callable[[TopicIdPartition], Sequence[ForgottenCopy]],
         observe: StepObserver,
     ) -> None:
         self._topics = topics
@@ -122,6 +125,7 @@ class CopyService:
         self._recorder = recorder
         self._clock = clock
         self._random_bytes = random_bytes
+        self._forgotten_copies = forgotten_copies
         self._observe = observe
 
     def plan(
@@ -323,7 +327,7 @@ class CopyService:
 
         report = self._log_dirs.scan((topic,))
         plan = self._planner.plan(report, "skip", RunScope((topic,)))
-        return plan_skip(report, plan, self._metadata, topic, partition, topic_id)
+        return plan_skip(report, plan, self._metadata, topic, partition, topic_id, self._forgotten_copies)
 
     def skip_offsets(self, planned: "Skip", *, reason: str, author: str) -> "Skip":
         """Record the decision to continue after the skipped offsets."""

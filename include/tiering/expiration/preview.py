@@ -9,6 +9,7 @@ The plans share what they read (`_Remembered`), so they are about one state, and
 number of its partitions and what would expire, not the size of the archive.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -21,7 +22,7 @@ from include.tiering.errors import SettingError
 from include.tiering.expiration.documents import UnknownDocument, WaitingDocument
 from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, Unknown, WaitingPartition
 from include.tiering.model.reasons import reason_members
-from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import PriceTable, estimate_cost
 from include.tiering.presentation import PartitionLabels, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import WorkStore
@@ -78,7 +79,8 @@ class RetentionPreview:
         present: the retention that is set now.
         asked: the retention that is asked about.
         partitions: the partitions that were decided about, by topic id and number.
-        more_partitions: how many partitions of the topic were left out.
+        more_partitions: how many partitions of the topic were left out, whether they were asked about or not.
+        stored_bytes: what is stored of each topic of this name, in any state, by its id.
         horizons: the sums over these partitions, the next run first.
         limits: up to which the next run may delete without an approval.
         unknowns: values that are not known, so that less is deleted.
@@ -91,6 +93,7 @@ class RetentionPreview:
     asked: TopicRetention
     partitions: tuple[PreviewedPartition, ...]
     more_partitions: int
+    stored_bytes: Mapping[Uuid, int]
     horizons: tuple[Horizon, ...]
     limits: DeletionLimits
     unknowns: tuple[Unknown, ...] = ()
@@ -108,19 +111,31 @@ class RetentionPreview:
 
         What other topics lose, and what was deleted within 24 hours, counts in addition: it may need one even so.
         """
-        is_above = self.horizons[0].asked.size_bytes > self.limits.min_bytes and self.share > self.limits.max_share
-        return None if self.more_partitions else is_above
+        size_bytes, share = self._counted
+        return None if self.more_partitions else size_bytes > self.limits.min_bytes and share > self.limits.max_share
+
+    @property
+    def _counted(self) -> tuple[int, float]:
+        """The deleted bytes and their share as the deletion limits count them: of a topic id, and of all stored bytes.
+
+        Of several topic ids with this name, those of the one that needs an approval most.
+        """
+        deleted: Counter[Uuid] = Counter()
+        for each in self.partitions:
+            deleted[each.topic_id_partition.topic_id] += each.amount.size_bytes
+        shares = ((size, size / max(1, size, self.stored_bytes.get(of, 0))) for of, size in deleted.items())
+        return max(shares, key=lambda found: (found[0] > self.limits.min_bytes, found[1]), default=(0, 0.0))
 
     @property
     def approval_sentence(self) -> str:
         """Say whether the next run would wait for an approval, with the numbers."""
-        deleted, limits = self.horizons[0].asked, self.limits
+        (size_bytes, share), limits = self._counted, self.limits
         allowed = f"{limits.max_share:.1%} of a topic, or {format_bytes(limits.min_bytes)}, within 24 hours"
         if self.needs_approval is None:
             return f"Without an approval a run may delete {allowed}; partitions are left out, so it is not known here."
-        if not deleted.segments:
+        if not self.horizons[0].asked.segments:
             return "The next run deletes nothing of it, which needs no approval."
-        amount = f"{format_bytes(deleted.size_bytes)} are {self.share:.1%} of it"
+        amount = f"{format_bytes(size_bytes)} are {share:.1%} of it"
         if self.needs_approval:
             return f"The next run would wait for an approval: {amount}, and without one a run may delete {allowed}."
         return (
@@ -186,6 +201,7 @@ def previewed(
     now_ms: int,
     partitions: Sequence[TopicIdPartition],
     more_partitions: int,
+    stored_bytes: Mapping[Uuid, int],
     limits: DeletionLimits,
 ) -> RetentionPreview:
     """Return what the retention `asked` would delete of these partitions of a topic.
@@ -197,6 +213,7 @@ def previewed(
         now_ms: the database's time.
         partitions: the partitions of the topic to decide about.
         more_partitions: how many partitions of the topic were left out.
+        stored_bytes: what is stored of each topic of this name, in any state, by its id.
         limits: up to which a run may delete without an approval.
     """
     present = planner.retentions.get(topic, TopicRetention())
@@ -225,6 +242,7 @@ def previewed(
             for partition in partitions
         ),
         more_partitions,
+        stored_bytes,
         tuple(Horizon(in_ms, _amount(before), _amount(after)) for in_ms, (before, after) in by_horizon.items()),
         limits,
         now.unknowns,
@@ -365,6 +383,8 @@ def present_preview(preview: RetentionPreview, prices: PriceTable) -> Presentati
         f"the next run would delete {count(now.segments, 'segment')} ({format_bytes(now.size_bytes)}) of"
         f" {preview.topic}; nothing was set or deleted"
     )
+    if preview.asked.retention_bytes is not None:
+        summary += "; what is only on brokers counts for retention.bytes, too, so that a run may delete more"
     summary += "; it would wait for an approval" if preview.needs_approval else ""
     if preview.more_partitions:
         summary += f"; {count(preview.more_partitions, 'partition')} left out"

@@ -37,6 +37,7 @@ from include.tiering.runs.deletion_run import (
     deletion_loop,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.sizes_contract import RemoteLogSizes
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.metrics import MetricsRecorder, RunKind, StepObserver
@@ -73,6 +74,7 @@ class ExpirationService:
         guards: ActiveGuards,
         ownership: StoreOwnership,
         held: Held,
+        sizes: RemoteLogSizes,
         publish_sizes: Callable[[], object],
         recorder: MetricsRecorder,
         clock: Clock,
@@ -93,6 +95,7 @@ class ExpirationService:
         self._guards = guards
         self._ownership = ownership
         self._held = held
+        self._sizes = sizes
         self._publish_sizes = publish_sizes
         self._recorder = recorder
         self._clock = clock
@@ -165,8 +168,8 @@ class ExpirationService:
         """
         retentions, now_ms = self._configs.topic_retentions(), self._deletions.now_ms()
         asked = retention_asked(topic, retentions.get(topic, TopicRetention()), changes)
-        wanted = [partition for partition in self._metadata.partitions() if partition.topic == topic]
-        wanted = [partition for partition in wanted if not numbers or partition.partition in numbers]
+        archived = [partition for partition in self._metadata.partitions() if partition.topic == topic]
+        wanted = [partition for partition in archived if not numbers or partition.partition in numbers]
         if not wanted:
             raise SettingError(f"nothing of {'these partitions of ' if numbers else ''}{topic} is archived")
         partitions = wanted[:at_most]
@@ -177,7 +180,8 @@ class ExpirationService:
             asked,
             now_ms=now_ms,
             partitions=partitions,
-            more_partitions=len(wanted) - len(partitions),
+            more_partitions=len(archived) - len(partitions),
+            stored_bytes={total.topic_id: total.stored_bytes for total in self._sizes.topic_totals((topic,))},
             limits=deletion_limits(self._configs.settings()),
         )
 

@@ -148,15 +148,33 @@ def carry_on(
 
 
 def undo_handover(
-    ports: HandoverPorts, handover_id: Uuid, driver: str, *, on_message: Callable[[str], None] = _silent
+    ports: HandoverPorts,
+    handover_id: Uuid,
+    driver: str,
+    *,
+    shown: Undo | None = None,
+    on_message: Callable[[str], None] = _silent,
 ) -> Undo:
     """Undo a handover as far as possible, and return what was undone.
+
+    Args:
+        ports: what the steps use.
+        handover_id: the handover.
+        driver: name of the driver.
+        shown: what a person agreed to: nothing is undone if it would end in another state by now. None: whatever is
+            possible.
+        on_message: called with each progress message.
 
     Raises:
         LeaseLostError: another process drives the handover.
         StateConflictError, BrokersError: as `undo`.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
+        if shown is not None and (now := possible_undo(ports, run.handover)).ends_as != shown.ends_as:
+            raise StateConflictError(
+                f"{run.handover.topic}: the handover went on since this was shown, and an undo would end as"
+                f" {now.ends_as} now, and not as {shown.ends_as}: nothing was undone. Look at it again"
+            )
         return undo(run)
 
 

@@ -159,13 +159,13 @@ class HandoverService:
         self._ownership.claim()
         return self._handovers.approve(handover_id, plan_hash, author=author)
 
-    def undo(self, handover_id: Uuid, *, on_message: Callable[[str], None] = ignore) -> Undo:
+    def undo(self, handover_id: Uuid, shown: Undo, *, on_message: Callable[[str], None] = ignore) -> Undo:
         """Undo the handover as far as possible; see `drive.undo`. Returns what was undone.
 
         Raises:
-            StateConflictError: nothing can be undone any more.
+            StateConflictError: nothing can be undone any more, or the undo would end otherwise than was `shown`.
         """
-        return undo_handover(self._ports(), handover_id, _this_process(), on_message=on_message)
+        return undo_handover(self._ports(), handover_id, _this_process(), shown=shown, on_message=on_message)
 
     def archive_again(self, handover_id: Uuid, *, on_message: Callable[[str], None] = ignore) -> Handover:
         """End a parked handover: the platform copies the topic again; see `drive.archive_again`.

@@ -1,4 +1,7 @@
-"""What waits for a person: pools without slots, approvals, failed segments, findings, held partitions and handovers.
+"""What waits for a person.
+
+These are objections because of which nothing is deleted, pools without slots, approvals, failed segments, findings,
+held partitions and handovers.
 
 One `Attention` feeds `./tiering attention` and the page *Tiering*. Each part names the entry of docs/runbook.md that
 says what to do. Held partitions, and the number of findings by kind, are as of the run that published them; the rest is
@@ -9,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from include.tiering.audit.record import AuditStore, RecordedFinding
+from include.tiering.audit.record import ActiveGuard, AuditStore, RecordedFinding
+from include.tiering.audit.report import AuditRefusalDocument
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import (
     KEPT_FOR_EVER,
@@ -19,6 +23,7 @@ from include.tiering.configs.config_store import (
     ConfigStore,
 )
 from include.tiering.configs.pools import POOLS, PoolMirror
+from include.tiering.configs.rules import last_cuts
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries, Series
 from include.tiering.handover.contract import ForgottenHandover, HandoverStore, forgotten_handovers
@@ -39,6 +44,7 @@ from include.tiering.presentation import Presentation, Table, count
 from include.tiering.runs.approval import PlanQuestion, PlanQuestions
 from include.tiering.runs.deletion_run import DeletionStore, PlannedTopic
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy
+from include.tiering.telemetry.metrics import LAST_RUN, RunKind
 from include.tiering.units import format_bytes, format_duration, format_utc
 
 MOST_APPROVALS: Final = 50
@@ -51,6 +57,7 @@ _ASKED_SINCE_MS: Final = 30 * 24 * 60 * 60 * 1000
 APPROVAL_ENTRY: Final = runbook_entry("expiration-waits-for-an-approval")
 HELD_ENTRY: Final = runbook_entry("a-partition-is-held-back")
 POOL_ENTRY: Final = runbook_entry("a-pool-has-another-size-than-expected")
+GUARD_ENTRY: Final = runbook_entry("guards")
 HANDOVER_ENTRY: Final = runbook_entry("a-handover-stands-still")
 
 
@@ -61,7 +68,7 @@ class OpenApproval:
     Attributes:
         question: the question.
         topics: what its plan deletes of each topic, those that lose most bytes first; empty if it deletes no segments.
-        cuts: by topic, the last changes by which less is kept, the newest first and one for each config.
+        cuts: by topic, the last changes because of which less is kept, the newest first and one for each config.
     """
 
     question: PlanQuestion
@@ -82,6 +89,9 @@ class Attention:
         held: why partitions wait that no later run takes without a decision or a correction.
         handovers: handovers without progress.
         stopped_pools: names of pools with 0 slots: nothing of them begins until somebody gives them some.
+        guards: objections that are active: nothing expires, and no orphan object is removed.
+        planned_at_ms: when work of copies last ended; None if no copy was ever planned, so nothing is known to be held.
+        audited_at_ms: when an audit last published its findings; None if there was no audit.
     """
 
     as_of_ms: int
@@ -92,11 +102,14 @@ class Attention:
     held: tuple[Waiting, ...] = ()
     handovers: tuple[ForgottenHandover, ...] = ()
     stopped_pools: tuple[str, ...] = ()
+    guards: tuple[ActiveGuard, ...] = ()
+    planned_at_ms: int | None = None
+    audited_at_ms: int | None = None
 
     @property
     def total(self) -> int:
         """How many things wait; a reason counts once, however many partitions wait for it."""
-        parts = (self.approvals, self.failed, self.findings, self.held, self.handovers, self.stopped_pools)
+        parts = (self.approvals, self.failed, self.findings, self.held, self.handovers, self.stopped_pools, self.guards)
         return sum(map(len, parts)) + self.more_findings
 
 
@@ -129,7 +142,8 @@ class AttentionService:
     def now(self) -> Attention:
         """Return what waits. Raises MetadataUnavailableError."""
         now_ms, series = self._clock.now_ms(), self._series()
-        gauges = series.latest((HELD_BACK.name, FINDINGS))
+        gauges = series.latest((HELD_BACK.name, FINDINGS, LAST_RUN.name))
+        ended = [each for each in gauges.get(LAST_RUN.name, ()) if each.key.label("kind") == RunKind.COPY]
         held_back = gauges.get(HELD_BACK.name, ())
         open_in = [{"topic": held.key.label("topic")} for held in held_back if _is_open_transaction(held)]
         lags = series.latest((LAG_SECONDS,), labels=open_in) if open_in else {}
@@ -144,6 +158,9 @@ class AttentionService:
             tuple(group for group in waiting(lasting(held_back, lags.get(LAG_SECONDS, ()))) if needs_a_person(group)),
             tuple(forgotten_handovers(self._handovers.open_handovers(), self._handovers.now_ms())),
             tuple(spec.name for spec in POOLS if spec.name in seen and seen[spec.name].slots == 0),
+            tuple(self._audits.active_guards()),
+            max((each.updated_at_ms for each in ended), default=None),
+            max((each.updated_at_ms for each in gauges.get(FINDINGS, ())), default=None),
         )
 
     def _approvals(self, now_ms: int) -> tuple[OpenApproval, ...]:
@@ -195,22 +212,6 @@ def needs_a_person(group: Waiting) -> bool:
     """
     is_open = group.reason is IneligibleReason.ABOVE_LAST_STABLE_OFFSET
     return group.reason is None or is_open or not group.reason.retriable
-
-
-def last_cuts(changes: Sequence[ConfigChange]) -> dict[str, tuple[ConfigChange, ...]]:
-    """Return, by topic, the last change of each config if less is kept since. `changes` are the newest first."""
-    newest: dict[tuple[str, str], ConfigChange] = {}
-    for change in changes:
-        newest.setdefault((change.entity.entity_name, change.name), change)
-    found: dict[str, list[ConfigChange]] = {}
-    for change in newest.values():
-        if _kept(change.new_value) < _kept(change.old_value):
-            found.setdefault(change.entity.entity_name, []).append(change)
-    return {topic: tuple(own) for topic, own in found.items()}
-
-
-def _kept(value: str | None) -> float:
-    return float("inf") if value is None or int(value) == KEPT_FOR_EVER else int(value)
 
 
 class CutDocument(TypedDict):
@@ -280,11 +281,23 @@ class StoppedPoolDocument(TypedDict):
     runbook: str
 
 
+class GuardDocument(AuditRefusalDocument):
+    """An objection that is active: nothing expires, and no orphan object is removed."""
+
+    runbook: str
+
+
 class AttentionDocument(TypedDict):
-    """What waits for a person; `total` counts a reason once, however many partitions wait for it."""
+    """What waits for a person; `total` counts a reason once, however many partitions wait for it.
+
+    `planned_at_ms` is when work of copies last ended, `audited_at_ms` is when an audit last did; null: never, so it is
+    not known what is held, or what an audit would find.
+    """
 
     as_of_ms: int
     total: int
+    planned_at_ms: int | None
+    audited_at_ms: int | None
     approvals: list[ApprovalDocument]
     failed: list[StoppingSegmentDocument]
     more_failed: int
@@ -293,6 +306,7 @@ class AttentionDocument(TypedDict):
     held: list[HeldPartitionsDocument]
     handovers: list[StalledHandoverDocument]
     stopped_pools: list[StoppedPoolDocument]
+    guards: list[GuardDocument]
 
 
 def attention_document(attention: Attention) -> AttentionDocument:
@@ -300,6 +314,8 @@ def attention_document(attention: Attention) -> AttentionDocument:
     return {
         "as_of_ms": attention.as_of_ms,
         "total": attention.total,
+        "planned_at_ms": attention.planned_at_ms,
+        "audited_at_ms": attention.audited_at_ms,
         "approvals": list(map(_approval, attention.approvals)),
         "failed": list(map(failed_segment, attention.failed[:MOST_FAILED])),
         "more_failed": max(0, len(attention.failed) - MOST_FAILED),
@@ -310,6 +326,10 @@ def attention_document(attention: Attention) -> AttentionDocument:
         "stopped_pools": [
             {"pool": pool, "message": f"The pool {pool} has 0 slots, so nothing of it begins.", "runbook": POOL_ENTRY}
             for pool in attention.stopped_pools
+        ],
+        "guards": [
+            {"guard": str(active.guard), "message": active.objection, "runbook": GUARD_ENTRY}
+            for active in attention.guards
         ],
     }
 
@@ -373,6 +393,8 @@ def _stalled(found: ForgottenHandover) -> StalledHandoverDocument:
 def present_attention(attention: Attention) -> Presentation:
     """Present what waits for a person; it is not `ok` if anything does."""
     summary = f"{count(attention.total, 'thing')} for a person" if attention.total else "nothing waits for a person"
+    summary += "" if attention.planned_at_ms else "; no copy was planned yet, so nothing is known to be held"
+    summary += "" if attention.audited_at_ms else "; no audit has compared the store with the metadata yet"
     return Presentation(
         lambda: attention_document(attention),
         lambda: _tables(attention_document(attention)),
@@ -406,9 +428,11 @@ def _tables(found: AttentionDocument) -> tuple[Table, ...]:
         (str(group["partitions"]), group["reason_message"] or "", ", ".join(group["topics"]), group["advice"])
         for group in found["held"]
     ]
+    guards = [(each["guard"], each["message"], each["runbook"]) for each in found["guards"]]
     pools = [(each["pool"], each["message"], each["runbook"]) for each in found["stopped_pools"]]
     handovers = [(each["topic"], each["step"], each["message"], each["runbook"]) for each in found["handovers"]]
     tables = (
+        Table("nothing is deleted", ("guard", "why", "runbook"), tuple(guards)),
         Table("pools without slots", ("pool", "what", "runbook"), tuple(pools)),
         Table(
             "approvals in Airflow",

@@ -1,8 +1,9 @@
 """Why a topic is not tiered: for each partition the first obstacle, and what to do about it.
 
 The report has one line per partition, or a single line about the topic if no partition can be evaluated. In both cases
-it also has one line per open handover, and one if brokers know segments of the topic. Findings also name segments of
-histories that a decision has replaced and that failed verification; these are no obstacle.
+it also has one line per open handover, and one if brokers know segments of the topic. Log directories that cannot be
+read have a line, unless each partition of the topic has one. Findings also name segments of histories that a decision
+has replaced and that failed verification; these are no obstacle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,6 +80,7 @@ class Evidence:
 
     `plan` and `replicas` (those that a copy may read) are empty if the platform is not ready. `workers` is the number
     of workers that share the quotas. `transactions` is called only for partitions that wait for a transaction.
+    `has_all`: the cluster says which partitions the topic has, so each has a line.
     """
 
     topic: str
@@ -93,26 +95,25 @@ class Evidence:
     topic_quotas: TopicQuotaReport = field(default_factory=TopicQuotaReport)
     holders: Mapping[TopicIdPartition, LeaseHolder] = field(default_factory=dict)
     ahead: Sequence[LeaseAhead] = ()
+    has_all: bool = False
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Return one line per partition, in the order of `evidence.readiness`; or a single line if it has no partition."""
+    """Return one line per partition, in the order of `evidence.readiness`; or a single line if it has no partition.
+
+    If partitions without a line are possible, a line follows for each check that found what a person has to put right.
+    """
     if not evidence.readiness.holds:
-        return (_platform(evidence),)
+        return (_platform(evidence), *_wrong(evidence))
     if not evidence.readiness.partitions:
-        return (_without_partitions(evidence),)
+        return (_without_partitions(evidence), *_wrong(evidence))
     replicas = {replica.topic_id_partition: replica for replica in evidence.replicas}
-    return tuple(
-        _with_leases_ahead(
-            evidence,
-            Diagnosis(
-                evidence.topic,
-                partition.topic_id_partition,
-                *_of_partition(evidence, partition.topic_id_partition, replicas),
-            ),
-        )
-        for partition in evidence.readiness.partitions
+    partitions = [partition.topic_id_partition for partition in evidence.readiness.partitions]
+    found = tuple(
+        _with_leases_ahead(evidence, Diagnosis(evidence.topic, each, *_of_partition(evidence, each, replicas)))
+        for each in partitions
     )
+    return found if evidence.has_all else (*found, *_wrong(evidence))
 
 
 def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
@@ -128,6 +129,11 @@ Line = tuple[Cause, str, str]
 def _platform(evidence: Evidence) -> Diagnosis:
     missing = "; ".join(evidence.readiness.missing)
     return Diagnosis(evidence.topic, None, Cause.PLATFORM, missing, "correct it; later runs continue (docs/runbook.md)")
+
+
+def _wrong(evidence: Evidence) -> Iterable[Diagnosis]:
+    advice = "correct it; partitions of the topic may be there"
+    return (Diagnosis(evidence.topic, None, Cause.PLATFORM, str(each), advice) for each in evidence.readiness.wrong)
 
 
 def _without_partitions(evidence: Evidence) -> Diagnosis:
@@ -154,15 +160,10 @@ def _of_partition(
     decides = unready.reason in (NotReady.STOPPED, NotReady.UNDECIDED)
     says_more = decides and (held_back is not None or planned is not None)
     if unready.reason is not None and not says_more:
-        return (
-            Cause.NOT_READY,
-            f"{unready.reason}: {unready.detail}".removesuffix(": "),
-            "docs/runbook.md: search for these words",
-        )
-    if planned is not None:
-        refused = _refused_by_topic_quota(evidence, planned)
-        if refused is not None:
-            return refused
+        finding = f"{unready.reason}: {unready.detail}".removesuffix(": ")
+        return Cause.NOT_READY, finding, "docs/runbook.md: search for these words"
+    if planned is not None and (refused := _refused_by_topic_quota(evidence, planned)) is not None:
+        return refused
     again = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
     if held_back is not None:
         cause, finding, advice = _held_back(evidence, held_back, replicas.get(partition))
@@ -260,11 +261,8 @@ def _on_its_way(evidence: Evidence, planned: PlannedPartition, again: int) -> Li
     if holder is not None:
         since = format_duration(max(0, evidence.now_ms - holder.claimed_at_ms) / 1000)
         return Cause.BEING_COPIED, f"batch {holder.batch_id} has held its lease for {since}: {what} to go{quota}", ""
-    return (
-        Cause.WAITS_FOR_A_RUN,
-        f"{what} to copy{quota}",
-        "the next run of tiering_copy, or ./tiering copy, takes them",
-    )
+    advice = "the next run of tiering_copy, or ./tiering copy, takes them"
+    return Cause.WAITS_FOR_A_RUN, f"{what} to copy{quota}", advice
 
 
 def _segments(number: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final, TypedDict
 
+from include.tiering.audit.report import HARMLESS
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools import POOLS, PoolMirror, PoolsStatus, PoolStatus
@@ -66,6 +67,7 @@ class ArchiveTotals:
     bytes, segments and seconds that wait are those of the last size run that looked at brokers' logs; the seconds are
     the age of the oldest segment that waits, by its newest record. They lack `unmeasured_partitions`, of which no run
     knows the bytes.
+    `findings` lack those that are normal in a bucket that keeps versions.
     `gib_month` is the price that `cost` is of, which is storage alone.
     """
 
@@ -189,9 +191,8 @@ class OverviewService:
         return Overview(
             now_ms,
             replace(
-                totals(self._sizes.archive_size(), sums, gauges),
+                totals(self._sizes.archive_size(), sums, gauges, self._prices),
                 unmeasured_partitions=self._unmeasured(series, sums, held_back),
-                gib_month=self._prices.gib_month,
             ),
             self._work.paused_topics(),
             pools,
@@ -213,9 +214,15 @@ class OverviewService:
         return (0 if unseen is None else round(unseen.total)) + sum(unmeasured(held_back, measured).values())
 
 
-def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]]) -> ArchiveTotals:
-    """Return the totals of the archive, of `SUMS`, and of `GAUGES` by metric."""
+def totals(
+    size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str, Sequence[Series]], prices: PriceTable
+) -> ArchiveTotals:
+    """Return the totals of the archive, of `SUMS`, and of `GAUGES` by metric; with the present price of the costs.
+
+    Costs in another currency than that of `prices` are of a price that was set before: they have none.
+    """
     cost = next(iter(gauges.get(_COST, ())), None)
+    currency = None if cost is None else cost.key.label("currency")
     lag = sums.get(LAG_SECONDS)
     return ArchiveTotals(
         size.topics,
@@ -228,9 +235,16 @@ def totals(size: ArchiveSize, sums: Mapping[str, SeriesSum], gauges: Mapping[str
         _total(sums.get(LAG_SEGMENTS)),
         AsOfRun(0.0, None) if lag is None else AsOfRun(lag.highest, lag.oldest_at_ms),
         _total(sums.get(_FAILED)),
-        _sum(gauges, _FINDINGS),
-        None if cost is None else (dict(cost.key.labels).get("currency", ""), cost.value),
+        _findings(gauges.get(_FINDINGS, ())),
+        None if cost is None else (currency or "", cost.value),
+        gib_month=prices.gib_month if currency == prices.currency else None,
     )
+
+
+def _findings(series: Sequence[Series]) -> AsOfRun:
+    """Return how many findings are open, without those that are normal in a bucket that keeps versions."""
+    found = sum(each.value for each in series if each.key.label("kind") not in HARMLESS)
+    return AsOfRun(found, _oldest(series))
 
 
 def _total(found: SeriesSum | None) -> AsOfRun:

@@ -367,9 +367,16 @@ class OperationsService:
                 topic_quotas=self._topic_quotas().report(),
                 ahead=self._stores().work.leases_ahead(),
                 holders={partition: holder for partition, holder in holders.items() if holder is not None},
+                has_all=self._is_in_the_cluster(topic),
             )
         )
         return with_left_damage(found, failed)
+
+    def _is_in_the_cluster(self, topic: str) -> bool:
+        """Return whether the cluster's metadata have a topic of this name, and so its partitions."""
+        with suppress(ClusterMetadataError):
+            return self._cluster_metadata().topic_named(topic) is not None
+        return False
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
         """Return open transactions, as the brokers report them; if they do not answer, as the log shows them.

@@ -57,6 +57,7 @@ from include.tiering.recovery.stored_attempts import (
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+from include.tiering.segments.stored_copies import ForgottenCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,31 @@ def plan_adoption(
     absent_ids = [segment_id for segment_id in ids or () if segment_id not in seen]
     refused += [RefusedAttempt(absent, None, None, type(missing).__name__, str(missing)) for absent in absent_ids]
     return AdoptionPlan(tuple(adoptions), tuple(refused), tuple(diverging))
+
+
+def forgotten_copies(
+    storage: RemoteStorage, metadata: RemoteLogMetadata, partition: TopicIdPartition
+) -> Sequence[ForgottenCopy]:
+    """Return the copies of a partition without a row that are complete, or may be. Read only; by start offset.
+
+    Raises:
+        RemoteStorageUnavailableError: the store is not available.
+    """
+    known = {row.metadata.remote_log_segment_id for row in metadata.list_segments(partition)}
+    attempts = [
+        attempt
+        for attempt in found_attempts(storage.list_segment_objects(partition))
+        if attempt.segment_id not in known and metadata.segment(attempt.segment_id) is None
+    ]
+    found = []
+    for result in examined(storage, attempts):
+        if isinstance(result, StoredSegment):
+            copy = result.metadata
+            found.append(ForgottenCopy(copy.remote_log_segment_id.id, copy.start_offset, copy.end_offset))
+        elif result.is_unread:
+            attempt = result.attempt
+            found.append(ForgottenCopy(attempt.segment_id.id, attempt.start_offset, None, result.message))
+    return found
 
 
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:

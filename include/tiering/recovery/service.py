@@ -1,13 +1,20 @@
 """The service that makes metadata from the store: of a whole cluster (rebuild), or of single copies (adoption)."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.model.segments import Uuid
-from include.tiering.recovery.adopt import Adoption, AdoptionPlan, AdoptionReport, plan_adoption, record_diverging
+from include.tiering.model.segments import TopicIdPartition, Uuid
+from include.tiering.recovery.adopt import (
+    Adoption,
+    AdoptionPlan,
+    AdoptionReport,
+    forgotten_copies,
+    plan_adoption,
+    record_diverging,
+)
 from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
 from include.tiering.recovery.rebuild import Rebuild, RebuildPlan, RebuildReport, plan_rebuild
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -15,6 +22,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.stored_copies import ForgottenCopy
 from include.tiering.telemetry.metrics import ignore
 
 _LEASE_MS: Final = 60_000
@@ -35,6 +43,7 @@ class RecoveryService:
         place: returns the place of the keys according to the settings.
         raised_by: returns host and database for a marker.
         recovery_of: returns the store in which the metadata of a cluster id are rebuilt.
+        accepted: returns the ids of segments about which a person has accepted a finding of an audit.
     """
 
     def __init__(
@@ -51,6 +60,7 @@ class RecoveryService:
         metadata: Callable[[], RemoteLogMetadata],
         registry: Callable[[], TopicRegistry],
         work: Callable[[], WorkStore],
+        accepted: Callable[[], Collection[Uuid | None]],
         log_dirs: ClusterLogDirs,
         ownership: StoreOwnership,
         clock: Clock,
@@ -67,6 +77,7 @@ class RecoveryService:
         self._metadata = metadata
         self._registry = registry
         self._work = work
+        self._accepted = accepted
         self._log_dirs = log_dirs
         self._ownership = ownership
         self._clock = clock
@@ -134,6 +145,15 @@ class RecoveryService:
         plan = plan_adoption(self._storage(), self._metadata(), self._registry(), ids)
         record_diverging(plan, self._metadata())
         return plan
+
+    def forgotten_copies(self, partition: TopicIdPartition) -> Sequence[ForgottenCopy]:
+        """Return the complete copies of a partition, and those that may be, of which the metadata have no row.
+
+        Those about which a person has accepted the finding of an audit are left out.
+        """
+        accepted = self._accepted()
+        found = forgotten_copies(self._storage(), self._metadata(), partition)
+        return [copy for copy in found if copy.segment_id not in accepted]
 
     def adopt(
         self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore

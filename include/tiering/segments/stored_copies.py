@@ -10,6 +10,8 @@
   filled may lack objects of every segment. If no other segment has passed, there is no witness, and the segment counts
   as lost. Marker and witness are checked once for each partition.
 - `prove_place` checks segments of every partition before the location of a store changes or is first recorded.
+- `ForgottenCopy` names a copy that the store has and the metadata lack. `before_forgotten` keeps a decision to do
+  without offsets away from such copies.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,11 +25,19 @@ from include.tiering.errors import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
     SegmentKeyError,
+    StateConflictError,
     StoreInDoubtError,
 )
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.record_batch import extend_crc32c
-from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Verdict
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes
 from include.tiering.remote_storage.contract import (
     KeptObject,
@@ -41,6 +51,46 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 _MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
 """Kinds of objects that may have 0 bytes: each holds one index, and an index of a small segment may have no entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenCopy:
+    """A copy of which the store has objects and the metadata no row; offsets are inclusive.
+
+    It is complete, or (`end_offset` is None) it may be: its objects cannot be read, and `why` says the reason.
+    """
+
+    segment_id: Uuid
+    start_offset: int
+    end_offset: int | None
+    why: str = ""
+
+
+def before_forgotten(
+    partition: TopicIdPartition, hole: OffsetRange, copies: Sequence[ForgottenCopy]
+) -> tuple[OffsetRange, ForgottenCopy | None]:
+    """Return the part of a hole before the first of these copies that has offsets of it; and that copy, or None.
+
+    Raises:
+        StateConflictError: a copy has the first offset of the hole.
+    """
+    within = [
+        copy
+        for copy in copies
+        if copy.start_offset <= hole.last and hole.first <= max(copy.start_offset, copy.end_offset or 0)
+    ]
+    first = min(within, key=lambda copy: copy.start_offset, default=None)
+    if first is None or first.start_offset > hole.first:
+        return (hole if first is None else OffsetRange(hole.first, first.start_offset - 1)), first
+    what = (
+        f"may have offsets from {first.start_offset} on, in a copy that cannot be read ({first.why}): make it readable"
+        if first.end_offset is None
+        else f"has a complete copy of offsets {first.start_offset}..{first.end_offset}, unknown to the database"
+    )
+    raise StateConflictError(
+        f"{partition}: nothing is skipped: the store {what}: segment {first.segment_id}. ./tiering adopt --all imports"
+        " it, or says why not. To do without it, accept the finding of an audit about it first: ./tiering audit"
+    )
 
 
 def absent_kinds(

@@ -84,7 +84,8 @@ def add_limits(reads: "APIRouter", changes: "APIRouter", kept: KeptApp) -> None:
         )
         if not may_resize:
             return refusal(HTTPStatus.FORBIDDEN, f"to resize {pool} takes the permission to edit that pool")
-        return await run_in_threadpool(answer, lambda: read_app(_altering(wanted, user.get_name())))
+        altering = _altering(wanted, user.get_name(), str(user.get_id()))
+        return await run_in_threadpool(answer, lambda: read_app(altering))
 
 
 def _described(app: "App") -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _pool_of(name: str) -> str | None:
     return next((pool.name for pool in POOLS if pool.config_name == name), None)
 
 
-def _altering(wanted: Wanted, user: str) -> "Callable[[App], dict[str, Any]]":
+def _altering(wanted: Wanted, user: str, user_id: str) -> "Callable[[App], dict[str, Any]]":
     def alter(app: "App") -> dict[str, Any]:
         from include.tiering.configs.report import present_alteration
         from include.tiering.configs.rules import checked_entity
@@ -131,7 +132,10 @@ def _altering(wanted: Wanted, user: str) -> "Callable[[App], dict[str, Any]]":
         entity = checked_entity(wanted.entity_type, wanted.entity_name)
         warnings = () if wanted.value is None else app.operations.names.check_entity(entity)
         altered = app.configs.alter(
-            entity, {wanted.name: wanted.value}, author=f"{user} (page Tiering)", check=_limit_check(app, entity, user)
+            entity,
+            {wanted.name: wanted.value},
+            author=f"{user} (page Tiering)",
+            check=_limit_check(app, entity, user_id),
         )
         presented = present_alteration(altered)
         return {**presented.document(), "summary": "; ".join([presented.summary, *warnings])}
@@ -139,17 +143,21 @@ def _altering(wanted: Wanted, user: str) -> "Callable[[App], dict[str, Any]]":
     return alter
 
 
-def _limit_check(app: "App", entity: "ConfigEntity", user: str) -> "Callable[[ConfigValues, ConfigValues], None]":
-    """Return a check that lets only approvers loosen a deletion limit; if none are configured, it lets everybody."""
+def _limit_check(app: "App", entity: "ConfigEntity", user_id: str) -> "Callable[[ConfigValues, ConfigValues], None]":
+    """Return a check that lets only approvers loosen a deletion limit; if none are configured, it lets everybody.
+
+    Approvers are named by their ids, as Airflow compares them for an answer: some auth managers let a user choose a
+    name, which may be the id of another one.
+    """
     from include.tiering.configs.rules import loosened_limits
     from include.tiering.errors import LimitRefusedError
 
     def check(before: "ConfigValues", after: "ConfigValues") -> None:
         approvers, loosened = configuration.expiration_approvers(), loosened_limits(before, after, app.settings)
-        if approvers and loosened and user not in approvers:
+        if approvers and loosened and user_id not in approvers:
             what = "; ".join(map(str, loosened))
             raise LimitRefusedError(
-                f"{what} on {entity} allows more deletions without an approval, and {user} may not approve deletions"
+                f"{what} on {entity} allows more deletions without an approval, and {user_id} may not approve deletions"
                 f" ({', '.join(approvers)} may; [tiering] expiration_approvers): nothing was changed"
             )
 

@@ -118,6 +118,27 @@ def test_undo_says_what_it_would_do_and_does_it(run, world):
     assert world.configs == OLD_RETENTION
 
 
+def test_an_undo_that_would_end_otherwise_than_the_person_was_told_does_nothing(run, world, monkeypatch):
+    """While the question is on the screen, a run of the DAG publishes: an undo would park the topic."""
+    run(TOPIC)
+    asked = []
+
+    def agrees(question):
+        asked.append(question)
+        world.up_to(HandoverStep.SWITCH)
+        return True
+
+    monkeypatch.setattr(handover, "is_asked_on_a_terminal", lambda: True)
+    monkeypatch.setattr(handover, "agrees", agrees)
+    world.handover_id = world.handovers.open_handovers()[0].handover_id
+    refused = run(TOPIC, "--undo")
+    assert "It ends as undone" in asked[0]
+    assert refused.exit_code == ExitCode.FINDINGS
+    assert "would end as parked now, and not as undone: nothing was undone" in refused.stderr
+    assert world.handover.state is HandoverState.ACTIVE
+    assert world.owner is TopicOwner.HANDING_OVER
+
+
 def test_a_parked_topic_is_archived_again_after_a_question(run, world):
     world.begin()
     world.up_to(HandoverStep.SWITCH)

@@ -1,12 +1,13 @@
 """What may be skipped: only what the plan of this moment calls a hole and the source proves to be gone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from include.tiering.copying.decisions import Skip, plan_skip, skip_offsets
+from include.tiering.copying.decisions import Skip, plan_skip, present_skip, skip_offsets, skip_question
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.errors import CorruptFileError, SettingError
+from include.tiering.errors import CorruptFileError, SettingError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import (
     IneligibleReason,
     LogSegment,
@@ -18,6 +19,7 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.failed_copies import Loss
+from include.tiering.segments.stored_copies import ForgottenCopy
 from tests.doubles.partial import Partial
 from tests.doubles.segments import whole_replica
 
@@ -55,9 +57,15 @@ def replica(*bases: int, partition: TopicIdPartition = ORDERS, broker: int = 1, 
     )
 
 
-def planned(*replicas: Replica, held_back: HeldBackPartition | None = GONE, topic_id: str | None = None) -> Skip:
+def planned(
+    *replicas: Replica,
+    held_back: HeldBackPartition | None = GONE,
+    topic_id: str | None = None,
+    stored: Sequence[ForgottenCopy] = (),
+) -> Skip:
     plan = CopyPlan("skip", (), () if held_back is None else (held_back,), ())
-    return plan_skip(ScanReport("cluster", replicas, ()), plan, Recorded(EARLIER), "orders", 0, topic_id)
+    report = ScanReport("cluster", replicas, ())
+    return plan_skip(report, plan, Recorded(EARLIER), "orders", 0, topic_id, lambda _: stored)
 
 
 class Recorded(Partial):
@@ -117,6 +125,34 @@ def test_what_lies_above_the_log_start_is_missing_and_not_gone() -> None:
     damaged = replace(replica(200), log_start_offset=150)
     with pytest.raises(CorruptFileError, match=r"100\.\.199 are missing, not deleted: its log starts at 150"):
         planned(damaged)
+
+
+def stored(first: int, last: int | None) -> ForgottenCopy:
+    return ForgottenCopy(Uuid(b"9" * 16), first, last, "" if last is not None else "access denied")
+
+
+def test_what_the_store_still_has_is_not_skipped() -> None:
+    """A restored database does not know it; once it is skipped, it can no longer be adopted."""
+    for copy in (stored(100, 149), stored(50, 120), stored(100, None)):
+        with pytest.raises(StateConflictError, match=r"nothing is skipped: the store .*adopt"):
+            planned(replica(200), stored=[stored(150, 199), copy])
+    with pytest.raises(StateConflictError, match=r"complete copy of offsets 100\.\.149"):
+        planned(replica(200), held_back=replace(GONE, reason=HeldBack.COMPACTED), stored=[stored(100, 149)])
+
+
+@pytest.mark.parametrize("last", [180, None])
+def test_a_hole_ends_before_what_the_store_still_has(last: int | None) -> None:
+    found = planned(replica(200), stored=[stored(170, last), stored(190, 199), stored(0, 99), stored(20, None)])
+    assert (found.hole, found.stored) == (OffsetRange(100, 169), stored(170, last))
+    assert "what follows from 170 on: ./tiering adopt" in skip_question(found)
+    assert "imports what the store has from 170 on" in present_skip(found, None).summary
+
+
+def test_copies_beside_the_hole_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(replica(200), stored=[stored(0, 99), stored(200, 299)]).hole == HOLE
+    monkeypatch.setattr(Recorded, "highest", 299)
+    # No copy goes back between copied segments, so nothing is adopted there either.
+    assert planned(replica(0, 100, 200), stored=[stored(100, 199)]).hole == HOLE
 
 
 def test_what_is_missing_between_copied_segments_needs_no_proof_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import event
 
 from include.tiering.configs.config_store import ALL_BROKERS, TopicRetention
@@ -16,9 +18,11 @@ from include.tiering.expiration.preview import (
     Amount,
     RetentionPreview,
     partition_numbers,
+    present_preview,
     preview_document,
     retention_asked,
 )
+from include.tiering.model.segments import Uuid
 from include.tiering.model.sizes import PriceTable
 from include.tiering.runs.deletion_limits import DeletionLimits
 from include.tiering.units import GIB
@@ -71,12 +75,45 @@ def test_a_preview_is_what_the_next_run_deletes(archive: Archive, changes: dict[
     assert bool(now.asked.segments) == (changes != {"retention_bytes": "1GiB"})
 
 
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """For a test that sets retentions, and deletes nothing."""
+    return copied(tmp_path_factory.mktemp("archive"))
+
+
+AGES_MS: Final = st.one_of(st.just(-1), st.integers(0, 10), st.integers(0, 5 * 365).map(lambda days: days * 86_400_000))
+SIZES: Final = st.one_of(st.just(-1), st.integers(0, 2**18))
+
+
+@given(st.fixed_dictionaries({}, optional={"retention_ms": AGES_MS, "retention_bytes": SIZES}))
+@settings(max_examples=25, deadline=None)
+def test_the_preview_of_any_retention_is_the_plan_after_it_was_set(changing: Archive, values: dict[str, int]) -> None:
+    changing.set(retention_ms=None, retention_bytes=None)
+    shown = preview(changing, **{name: str(value) for name, value in values.items()})
+    changing.set(**values)
+    with changing.open() as app:
+        planner = app.expiration._planner(app.expiration._clocks())
+        plan = planner.plan("run", planner.partitions([ORDERS]), None, now_ms=shown.as_of_ms)
+    assert shown.horizons[0].asked == Amount(plan.segments, plan.size_bytes)
+    planned = {each.topic_id_partition: each for each in plan.expirations}
+    for each in shown.partitions:
+        of_it = planned.get(each.topic_id_partition)
+        assert each.amount.segments == (0 if of_it is None else len(of_it.deletions))
+        assert each.log_start_offset == (None if of_it is None else of_it.log_start_offset)
+
+
 def test_what_a_run_deletes_is_at_least_what_was_shown(archive: Archive) -> None:
     shown = preview(archive, retention_bytes="4096").horizons[0].asked
     archive.set(retention_bytes="4096")
     run, _ = archive.expire()
     deleted = sum(len(planned.deletions) for planned in run.expirations)
     assert deleted >= shown.segments > 0
+
+
+def test_a_preview_by_size_says_that_a_run_may_delete_more(unchanged: Archive) -> None:
+    for changes, may in ({"retention_bytes": "4096"}, True), ({"retention_ms": "1d"}, False):
+        summary = present_preview(preview(unchanged, **changes), PRICES).summary
+        assert ("what is only on brokers counts for retention.bytes, too" in summary) is may
 
 
 def test_values_that_are_not_asked_about_stay(archive: Archive) -> None:
@@ -106,6 +143,9 @@ def test_a_partition_set_is_decided_about_alone_and_what_is_left_out_is_said(unc
     everything = preview(unchanged, retention_ms="1d")
     only = preview(unchanged, retention_ms="1d", numbers={1})
     assert [each.topic_id_partition.partition for each in only.partitions] == [1]
+    # The value would hold for the others, too: nothing is said about the whole topic.
+    assert (only.more_partitions, only.needs_approval) == (len(everything.partitions) - 1, None)
+    assert everything.more_partitions == 0
     assert only.horizons[0].asked == everything.partitions[1].amount
     first = preview(unchanged, retention_ms="1d", at_most=1)
     assert ([each.topic_id_partition.partition for each in first.partitions], first.more_partitions) == ([0], 1)
@@ -142,6 +182,23 @@ def test_the_preview_says_whether_the_next_run_would_wait_for_an_approval(
     assert left_out.needs_approval is None
     nothing = replace(preview(unchanged), limits=limits)
     assert (nothing.needs_approval, "deletes nothing" in nothing.approval_sentence) == (False, True)
+
+
+def test_the_share_is_that_of_all_that_is_stored_of_a_topic_id(unchanged: Archive) -> None:
+    """As the limits of a run count it: replaced segments, which are kept for a while, make the share smaller."""
+    limits = DeletionLimits(0.4, 0)
+    shown = replace(preview(unchanged, retention_ms="1d"), limits=limits)
+    (topic_id,) = {each.topic_id_partition.topic_id for each in shown.partitions}
+    assert shown.needs_approval is True
+    deleted = shown.horizons[0].asked.size_bytes
+    kept = replace(shown, stored_bytes={topic_id: 3 * deleted})
+    assert (kept.needs_approval, "are 33.3% of it" in kept.approval_sentence) == (False, True)
+    # Another topic with the same name, which loses less than the limit, does not make it need one.
+    small = replace(shown, limits=DeletionLimits(0.4, deleted - 1))
+    other = replace(shown.partitions[0].topic_id_partition, topic_id=Uuid(b"9" * 16))
+    first, *rest = small.partitions
+    split = replace(small, partitions=(replace(first, topic_id_partition=other), *rest))
+    assert (small.needs_approval, split.needs_approval) == (True, False)
 
 
 def test_the_limits_of_a_preview_are_those_of_a_run(archive: Archive) -> None:

@@ -10,6 +10,7 @@ from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.record import FindingState, RecordedFinding
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, EntityType
 from include.tiering.configs.pools import COPIER_POOL
+from include.tiering.configs.rules import last_cuts
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.handover.contract import Handover, LocalRetention, forgotten_handovers
@@ -21,7 +22,6 @@ from include.tiering.operations.attention import (
     Attention,
     OpenApproval,
     attention_document,
-    last_cuts,
     lasting,
     needs_a_person,
     present_attention,
@@ -72,6 +72,14 @@ def test_only_the_last_change_of_a_config_counts() -> None:
         "a": ["otto"],
         "b": ["olga"],
     }
+
+
+def test_a_small_raise_does_not_hide_who_made_the_large_cut() -> None:
+    raised, cut = change("a", "retention.ms", "7", "8", "olga"), change("a", "retention.ms", "365", "7", "otto")
+    assert last_cuts([raised, cut]) == {"a": (cut,)}
+    assert last_cuts([change("a", "retention.ms", "7", "365"), cut]) == {}
+    again = change("a", "retention.ms", "365", "30", "emil")
+    assert last_cuts([again, change("a", "retention.ms", "7", "365"), cut]) == {"a": (again,)}
 
 
 def group(reason: HeldBack | IneligibleReason | None) -> Waiting:

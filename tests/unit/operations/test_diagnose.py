@@ -166,6 +166,27 @@ def test_a_platform_that_is_not_ready_is_one_line() -> None:
     assert (found.partition, found.cause, found.finding) == (None, Cause.PLATFORM, "storage: foreign; pool: 0 slots")
 
 
+UNREADABLE = Check("log dirs", False, True, "1 of 2 readable: /b is missing", needed=False, wrong=True)
+
+
+def test_a_missing_disk_is_named_although_the_pool_has_no_slots_either() -> None:
+    checks = (*CHECKS, UNREADABLE, Check("pool", False, True, "0 slots"))
+    pool, disk = diagnose(replace(HEALTHY, readiness=Readiness(checks)))
+    assert (pool.cause, pool.finding) == (Cause.PLATFORM, "pool: 0 slots")
+    assert (disk.cause, disk.finding) == (Cause.PLATFORM, "log dirs: 1 of 2 readable: /b is missing")
+    assert disk.advice
+
+
+def test_a_topic_that_may_be_on_a_missing_disk_is_not_called_unknown_or_tiered() -> None:
+    checks = (*CHECKS, UNREADABLE)
+    lines = diagnose(replace(HEALTHY, readiness=Readiness(checks), replicas=()))
+    assert [line.cause for line in lines] == [Cause.NOT_FOUND, Cause.PLATFORM]
+    partly = replace(HEALTHY, readiness=Readiness(checks, (PartitionReadiness(ORDERS, None),)))
+    assert [line.cause for line in diagnose(partly)] == [Cause.UP_TO_DATE, Cause.PLATFORM]
+    # The cluster says that it has no other partition: the disk is no matter of this topic.
+    assert [line.cause for line in diagnose(replace(partly, has_all=True))] == [Cause.UP_TO_DATE]
+
+
 def test_what_waits_for_a_run_with_the_narrowest_quota() -> None:
     quotas = {
         Scope(QuotaKind.COPY, QuotaLevel.TOTAL): 1_048_576,

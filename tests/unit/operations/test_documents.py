@@ -15,7 +15,7 @@ from include.tiering.database.metric_series import Series, SeriesKey
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.model.sizes import CostEstimate, PartitionLag
+from include.tiering.model.sizes import CostEstimate, PartitionLag, PriceTable
 from include.tiering.operations.alarms import alarms
 from include.tiering.operations.checks import Check
 from include.tiering.operations.monitoring import Traffic, UnreadableLogDir
@@ -613,7 +613,7 @@ def test_status() -> None:
     failed = Series(SeriesKey("tiering_failed_segments", (("topic", "orders"),)), 1.0, 1_700_000)
     overview = Overview(
         1_800_000,
-        totals(ArchiveSize(0, 0, 0, 0), {}, {}),
+        totals(ArchiveSize(0, 0, 0, 0), {}, {}, PriceTable("EUR")),
         frozenset({"pay", "orders"}),
         _pools(),
         (running,),
@@ -741,5 +741,6 @@ def test_status_without_a_database() -> None:
 
 @pytest.mark.parametrize(("topics", "words"), [({"*"}, "all topics are paused"), (set(), "nothing is paused")])
 def test_pause_in_words(topics: set[str], words: str) -> None:
-    activity = Activity(Overview(0, totals(ArchiveSize(0, 0, 0, 0), {}, {}), topics, PoolsStatus(())))
+    nothing = totals(ArchiveSize(0, 0, 0, 0), {}, {}, PriceTable("EUR"))
+    activity = Activity(Overview(0, nothing, topics, PoolsStatus(())))
     assert present_status(load_settings(environ={}), activity).summary.startswith(words)

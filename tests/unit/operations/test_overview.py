@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +16,12 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.run_scope import RunScope
 from include.tiering.database.metric_series import Above, Series, SeriesKey, SeriesSum
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.sizes import PriceTable
 from include.tiering.operations.alarms import ALARM_LABELS, ALARMS_ABOVE, RULES, alarms, more_alarms
 from include.tiering.operations.overview import (
     GAUGES,
     SUMS,
+    AsOfRun,
     limits,
     overview_document,
     totals,
@@ -59,14 +62,24 @@ def test_totals_name_the_oldest_time_of_what_runs_found() -> None:
             series("tiering_verdict_bytes", 200, verdict="passed"),
             series("tiering_verdict_bytes", 150, verdict="none"),
             series("tiering_audit_findings", 2, kind="orphan"),
+            series("tiering_audit_findings", 7_000_000, kind="old-version"),
             series("tiering_storage_cost_per_month", 1.5, currency="EUR"),
         ),
+        PriceTable("EUR", gib_month=Decimal("0.02")),
     )
     assert (found.topics, found.segments, found.finished_bytes, found.stored_bytes) == (2, 4, 350, 353)
     assert (found.waiting_bytes.value, found.waiting_bytes.as_of_ms) == (100, NOW_MS - 5_000)
     assert (found.waiting_seconds.value, found.safe_bytes.value, found.judged_bytes.value) == (90, 200, 350)
-    assert (found.findings.value, found.cost) == (2, ("EUR", 1.5))
+    # What is normal in a bucket that keeps versions is no finding.
+    assert (found.findings.value, found.cost, found.gib_month) == (2, ("EUR", 1.5), Decimal("0.02"))
     assert found.failed_segments.as_of_ms is None
+
+
+def test_a_cost_of_an_earlier_currency_is_not_shown_at_the_price_of_the_present_one() -> None:
+    cost = gauges(series("tiering_storage_cost_per_month", 1.5, currency="USD"))
+    found = totals(ArchiveSize(0, 0, 0, 0), {}, cost, PriceTable("EUR", gib_month=Decimal("0.02")))
+    assert (found.cost, found.gib_month) == (("USD", 1.5), None)
+    assert found.findings == AsOfRun(0, None)
 
 
 def minutes(*found: tuple[str, float, dict[str, str]]) -> dict[SeriesKey, dict[int, float]]:

@@ -1,5 +1,6 @@
 """Search, order and pages of the list of topics."""
 
+import csv
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -23,7 +24,7 @@ from include.tiering.operations.topic_list import (
     topics_table,
 )
 from include.tiering.operations.waiting import unmeasured
-from include.tiering.presentation import as_csv
+from include.tiering.presentation import Table, as_csv
 from include.tiering.segments.sizes_contract import TopicTotal
 from include.tiering.settings import load_settings
 from tests.doubles.memory_stores import MemoryConfigStore
@@ -173,3 +174,12 @@ def test_series_are_grouped_by_their_topic() -> None:
 
     every = [series("orders", 1), series("pay", 2), series(None, 3), series("orders", 4)]
     assert by_topic(every) == {"orders": [every[0], every[3]], "pay": [every[1]], "": [every[2]]}
+
+
+def test_a_cell_of_a_csv_is_no_formula_of_a_spreadsheet() -> None:
+    cells = ("=1+1", "+1", "@SUM(A1)", "-1+cmd|' /C calc'!A0", '=HYPERLINK("http://x")')
+    for cell in cells:
+        (_, written) = next(csv.reader([as_csv([Table("findings", ("key",), ((cell,),))]).splitlines()[1]]))
+        assert written == f"'{cell}"
+    for cell in ("-5", "-1.5", "-orders", "orders=1", "a@b", ""):
+        assert as_csv([Table("t", ("key",), ((cell,),))]).splitlines()[1] == f"t,{cell}"

@@ -1,7 +1,9 @@
 // What a person decides about failed segments and findings, wherever the page shows them.
-import { ask, askAirflow, confirmed, element } from "./parts.js";
+import { ask, askAirflow, calmly, confirmed, element } from "./parts.js";
 
 export const action = (text, label, onclick) => element("button", { class: "action", type: "button", "aria-label": label, onclick }, text);
+// The server reads log directories and the store for a decision about offsets.
+const READING_MS = 120000;
 const nothing = (text) => element("p", { class: "dim" }, text);
 
 // `said` gets the words about what became of an action; `load` reads everything again; `may` is what the user may do.
@@ -39,11 +41,12 @@ export function decisions(said, load, may) {
 
   function ofFinding(row) {
     const accept = () => act(`Accept finding ${row.finding_id}`, () => ask("accept", { finding_ids: [row.finding_id] }), (answer) => answer.summary);
+    const only = row.kind === "adoptable" ? "It may be the only copy of its offsets: ./tiering adopt imports it. Once it is accepted, neither expirations nor ./tiering skip wait for it any more. Sure?" : "Sure?";
     const remove = () => trigger("tiering_audit", { delete_orphans: true }, "Plan the removal of orphans");
     return element("span", { class: "row" },
       MENDED_BY_A_COPY.includes(row.kind) ? [verifyAll(row.topic), copyAgain(row.topic)] : null,
       REMOVED_BY_A_PLAN.includes(row.kind) && run("tiering_audit") ? confirmed("Remove…", "Plan to remove all orphans, and ask for an approval", remove, `Plan the removal of finding ${row.finding_id}`) : null,
-      may().accept ? confirmed("Accept…", `Leave finding ${row.finding_id} as it is`, accept, `Accept finding ${row.finding_id}`) : null);
+      may().accept ? confirmed("Accept…", `Leave finding ${row.finding_id} as it is`, accept, `Accept finding ${row.finding_id}`, only) : null);
   }
 
   const verifyAll = (topic) => (topic && run("tiering_quality") ? action("Verify again", `Verify all segments of ${topic} again`, () => trigger("tiering_quality", { topics: [topic], which: "all", depth: "shallow" }, `Verify all segments of ${topic} again`)) : null);
@@ -59,9 +62,9 @@ export function decisions(said, load, may) {
     const close = () => form.replaceChildren();
 
     async function question(confirm) {
-      asked.replaceChildren(nothing("Reading the log directories…"));
+      asked.replaceChildren(nothing("Reading the log directories and the store…"));
       try {
-        const answer = await ask("skip", body(confirm));
+        const answer = await ask("skip", body(confirm), "POST", READING_MS);
         if (answer.question === null) {
           close();
           said.className = answer.recorded.length ? "good" : "dim";
@@ -71,9 +74,9 @@ export function decisions(said, load, may) {
         }
         const sure = action("Continue without them", `Continue: ${answer.question}`, () => question(answer.confirm));
         asked.replaceChildren(element("p", { class: "odd" }, answer.question), element("p", { class: "row" }, sure, action("No", "Do not skip", close)));
-        sure.focus();
+        calmly(asked, sure);
       } catch (error) {
-        asked.replaceChildren(element("p", { class: "bad" }, `Nothing was decided: ${error.message}`));
+        asked.replaceChildren(element("p", { class: "bad" }, `${confirm === null ? "Nothing was decided" : "Not decided as far as is known"}: ${error.message}`));
       }
     }
 

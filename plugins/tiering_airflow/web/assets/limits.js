@@ -1,5 +1,5 @@
 // Every config with its value in force, where that comes from, and a form that changes it; then who changed what.
-import { ask, bytes, duration, element, moment, perSecond, table } from "./parts.js";
+import { ask, bytes, calmly, duration, element, moment, perSecond, table } from "./parts.js";
 
 const UNLIMITED = 2 ** 63;
 const SHOWN = {
@@ -109,14 +109,21 @@ export function limits(view, [entityType, entityName, wanted] = []) {
       about.replaceChildren(...(each ? prose(`${each.sentence} Accepted: ${each.accepts}${each.unit ? `, in ${each.unit}` : ""}.`) : []));
       sure.replaceChildren();
     }
+    // A number without a unit is shown with what it means: 7 of retention.ms are milliseconds.
+    function meant(wanted) {
+      const each = found.meanings.find((one) => one.entity_type === wanted.entity_type && one.name === wanted.name);
+      return each?.unit && /^\s*-?\d+\s*$/.test(wanted.value) ? amount(Number(wanted.value), each.unit, each.accepts) : wanted.value;
+    }
     function confirm(removes) {
       const wanted = { entity_type: type.value, entity_name: name.value || null, name: config.value, value: removes ? null : value.value };
-      const words = removes ? `Remove ${wanted.name}` : `Set ${wanted.name} to ${wanted.value}`;
+      const words = removes ? `Remove ${wanted.name}` : `Set ${wanted.name} to ${meant(wanted)}`;
       const make = element("button", { class: "action", type: "button", onclick: () => alter(wanted) }, `${words} for ${entity(wanted)}`);
       const close = () => { sure.replaceChildren(); value.focus(); };
-      sure.replaceChildren("Sure? ", make, element("button", { class: "action", type: "button", onclick: close }, "No"));
+      const deletes = wanted.entity_type === "topics" && wanted.entity_name !== null && /^retention\.(ms|bytes)$/.test(wanted.name);
+      const preview = deletes ? ["What is beyond it is deleted by the next runs, and cannot be brought back: ", element("a", { href: `#retention/${encodeURIComponent(wanted.entity_name)}` }, "preview it"), ". "] : [];
+      sure.replaceChildren(element("span", {}, preview, "Sure? "), make, element("button", { class: "action", type: "button", onclick: close }, "No"));
       sure.onkeydown = (event) => { if (event.key === "Escape") close(); };
-      make.focus();
+      calmly(sure, make);
     }
     async function alter(wanted) {
       sure.replaceChildren();

@@ -17,11 +17,16 @@ export function needs(view) {
   async function load() {
     try {
       found = await ask("attention");
-      status.textContent = `${found.total ? `${whole(found.total)} ${found.total === 1 ? "thing needs" : "things need"} a person` : "Nothing needs a person"}, as of ${moment(found.as_of_ms)}.`;
-      parts.replaceChildren(...pools(), approvals(), failed(), findings(), partitions(), handovers());
+      status.textContent = `${found.total ? `${whole(found.total)} ${found.total === 1 ? "thing needs" : "things need"} a person` : found.planned_at_ms === null || found.audited_at_ms === null ? "Nothing is known to need a person" : "Nothing needs a person"}, as of ${moment(found.as_of_ms)}.`;
+      parts.replaceChildren(...guards(), ...pools(), approvals(), failed(), findings(), partitions(), handovers());
     } catch (error) {
       status.textContent = found ? `These lines are of ${moment(found.as_of_ms)}; they cannot be read again: ${error.message}` : `What needs a person cannot be read: ${error.message}`;
     }
+  }
+
+  function guards() {
+    const each = (guard) => element("p", { class: "bad" }, element("b", {}, guard.guard), `: ${guard.message}`);
+    return found.guards.length ? [wide("Nothing is deleted", ...found.guards.map(each), entry(found.guards[0].runbook))] : [];
   }
 
   function pools() {
@@ -81,7 +86,7 @@ export function needs(view) {
       ["Actions", ofFinding],
     ], found.findings);
     const who = found.may.accept || !found.findings.length ? null : nothing("To accept a finding takes the permission to edit the DAG tiering_audit.");
-    return wide("Findings of audits", found.findings.length ? [rows, more(found.more_findings), who, entry(found.findings[0].runbook)] : nothing("No finding of an audit is open."));
+    return wide("Findings of audits", found.findings.length ? [rows, more(found.more_findings), who, entry(found.findings[0].runbook)] : nothing(found.audited_at_ms === null ? "Not known: no audit has compared the store with the metadata yet." : "No finding of an audit is open."));
   }
 
   function partitions() {
@@ -90,12 +95,19 @@ export function needs(view) {
       element("span", { class: "dim" }, group.topics.map((topic, number) => [number ? ", " : "", element("a", { href: `#topic/${encodeURIComponent(topic)}` }, topic)]), `${group.more_topics ? ` and ${group.more_topics} more topics` : ""}; ${ago(group.as_of_ms, found.as_of_ms)}. `),
       group.advice ? ["What to do: ", advice(group.advice), " "] : null,
       found.may.skip && DECIDED_BY_A_SKIP.includes(group.reason) ? action("Continue without offsets…", `Continue ${group.topics[0]} without offsets: ${group.reason_message}`, () => skip({ topic: group.topics[0] })) : null));
-    return wide("Held partitions", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.held[0].runbook)] : nothing("The last plan of all topics left nothing to a person."), form);
+    return wide("Held partitions", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.held[0].runbook)] : nothing(found.planned_at_ms === null ? "Not known: no copy was planned yet." : "The last plan of all topics left nothing to a person."), form);
   }
 
   function handovers() {
+    // The DAG begins another handover if this one has ended, for example because another person undid it meanwhile.
+    const goOn = async (each) => {
+      const words = `Continue the handover of ${each.topic}`;
+      const { handovers: now } = await ask("attention").catch(() => ({ handovers: [] }));
+      if (now.some((one) => one.handover_id === each.handover_id)) await trigger("tiering_handover", { topic: each.topic }, words);
+      else await act(words, () => Promise.reject(new Error("it does not stand still any more, or Airflow does not answer: look at it again")), String);
+    };
     const rows = found.handovers.map((each) => element("li", {}, `${spoken(each.message)} `,
-      run("tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => trigger("tiering_handover", { topic: each.topic }, `Continue the handover of ${each.topic}`), `Continue the handover of ${each.topic}`) : null));
+      run("tiering_handover") ? confirmed("Continue…", `Continue the handover of ${each.topic}`, () => goOn(each), `Continue the handover of ${each.topic}`) : null));
     return wide("Handovers", rows.length ? [element("ul", { class: "plain" }, rows), entry(found.handovers[0].runbook)] : nothing("No handover stands still."));
   }
 

@@ -12,6 +12,7 @@ import { showAll, topics } from "./topics.js";
 
 const EVERY_MS = 2000;
 const THROUGHPUT_EVERY_MS = 30000;
+const OLD_MS = 24 * 3600e3;
 const view = document.getElementById("view");
 const facts = document.getElementById("facts");
 const state = document.getElementById("state");
@@ -37,11 +38,16 @@ function theme() {
 function firstLine(found) {
   const { totals } = found;
   const fact = (value, text, title, kind) => element("li", { title, class: kind }, element("b", {}, value), ` ${text}`);
+  // What a run found long ago says so in its words, and not only to the mouse.
+  const since = ({ as_of_ms: asOf }) => (asOf !== null && found.as_of_ms - asOf > OLD_MS ? `, ${ago(asOf, found.as_of_ms)}` : "");
   const judged = totals.judged_bytes.value;
-  const safe = judged ? fact(`${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / judged) / 10} %`, "of the remote bytes are safe", `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}`)
+  // What was copied after the last count is not safe before it is counted.
+  const counted = Math.max(judged ?? 0, totals.finished_bytes);
+  const safe = judged ? fact(`${Math.floor((1000 * (totals.safe_bytes.value ?? 0)) / counted) / 10} %`, `of the remote bytes are safe${since(totals.judged_bytes)}`, `verified, ${ago(totals.judged_bytes.as_of_ms, found.as_of_ms)}; what was copied since counts as not safe`)
     : fact("nothing", "verified yet", "a verification of the archive says what is safe");
   const paused = found.paused_topics.includes("*") ? "all topics" : found.paused_topics.length ? whole(found.paused_topics.length) : "nothing";
   const findings = (totals.findings.value ?? 0) + (totals.failed_segments.value ?? 0);
+  const isAudited = totals.findings.as_of_ms !== null;
   const waits = totals.waiting_seconds;
   const alarms = found.more_alarms.reduce((sum, { alarms: more }) => sum + more, found.alarms.length);
   facts.replaceChildren(
@@ -50,11 +56,12 @@ function firstLine(found) {
     ...(totals.cost_per_month === null ? [] : [fact(`${totals.cost_per_month.amount.toFixed(2)} ${totals.cost_per_month.currency}`, totals.cost_per_month.gib_month === null ? "a month for storage" : `a month for storage, at ${totals.cost_per_month.gib_month} ${totals.cost_per_month.currency} a GiB`, "what storing all of it costs, without requests, as of the last size run; the price is prices.gib_month")]),
     safe,
     totals.waiting_bytes.as_of_ms === null ? fact("unknown", "how much waits", "a size run measures it")
-      : fact(bytes(totals.waiting_bytes.value), `${totals.waiting_bytes.value === 1 ? "waits" : "wait"}${totals.unmeasured_partitions ? ` at least: of ${whole(totals.unmeasured_partitions)} ${totals.unmeasured_partitions === 1 ? "partition" : "partitions"} it is not known` : ""}`, ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
+      : fact(bytes(totals.waiting_bytes.value), `${totals.waiting_bytes.value === 1 ? "waits" : "wait"}${totals.unmeasured_partitions ? ` at least: of ${whole(totals.unmeasured_partitions)} ${totals.unmeasured_partitions === 1 ? "partition" : "partitions"} it is not known` : ""}${since(totals.waiting_bytes)}`, ago(totals.waiting_bytes.as_of_ms, found.as_of_ms)),
     ...(waits.value > 0 ? [fact(duration(waits.value), "is the age of the oldest segment that waits", `by its newest record, ${ago(waits.as_of_ms, found.as_of_ms)}`)] : []),
     ...(found.paused_topics.length || !found.stopped_pools.length ? [fact(paused, "paused", "", found.paused_topics.length ? "odd" : "")] : []),
     ...(found.stopped_pools.length ? [fact("0 slots", `in ${found.stopped_pools.join(", ")}`, "nothing of it begins", "odd")] : []),
-    fact(whole(findings), findings === 1 ? "finding" : "findings", "failed segments, and open findings of audits", findings ? "bad" : ""),
+    findings || isAudited ? fact(whole(findings), `${findings === 1 ? "finding" : "findings"}${isAudited ? since(totals.findings) : ", without an audit"}`, "failed segments, and open findings of audits", findings ? "bad" : "")
+      : fact("no", "audit yet", "an audit of the store says what is missing there, and what is too much"),
     fact(whole(alarms), alarms === 1 ? "alarm" : "alarms", "", alarms ? "bad" : ""));
 }
 

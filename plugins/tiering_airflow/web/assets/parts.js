@@ -17,7 +17,7 @@ export const element = (tag, attributes = {}, ...children) => filled(document.cr
 export const drawn = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(NAMESPACE, tag), attributes, children);
 
-export async function ask(path, body, method = "POST") {
+export async function ask(path, body, method = "POST", patience = 30000) {
   const request = { headers: { Accept: "application/json" }, credentials: "same-origin" };
   if (body !== undefined) {
     request.method = method;
@@ -25,7 +25,7 @@ export async function ask(path, body, method = "POST") {
     request.body = JSON.stringify(body);
   }
   const limit = new AbortController();
-  const timer = setTimeout(() => limit.abort(), 30000);
+  const timer = setTimeout(() => limit.abort(), patience);
   try {
     const answer = await fetch(path, { ...request, signal: limit.signal });
     const content = await answer.json().catch(() => ({}));
@@ -35,7 +35,7 @@ export async function ask(path, body, method = "POST") {
     if (answer.status === 403) throw new Error(`Your role in Airflow does not allow this (${detail}).`);
     throw new Error(detail);
   } catch (error) {
-    if (error.name === "AbortError") throw new Error("Airflow did not answer within 30 seconds.");
+    if (error.name === "AbortError") throw new Error(`Airflow did not answer within ${patience / 1000} seconds.`);
     if (error instanceof TypeError) throw new Error("Airflow does not answer.");
     throw error;
   } finally {
@@ -128,6 +128,19 @@ export const kept = (name, value) => (value === null || value === -1 ? (name ===
 export const retentionOf = ({ retention_ms: time, retention_bytes: size }) =>
   (time === null && size === null ? "for ever" : [time, size].map((value, number) => (value === null ? null : kept(number ? "retention.bytes" : "retention.ms", value))).filter(Boolean).join(", and "));
 
+// A button that confirms takes no press for a moment: the second half of a double click, and a key that is held down or
+// pressed twice, are no answer to a question that was just put. Meanwhile the place of the question has the focus.
+const CALM_MS = 700;
+export function calmly(place, button) {
+  place.setAttribute("tabindex", "-1");
+  place.focus();
+  button.disabled = true;
+  setTimeout(() => {
+    button.disabled = false;
+    if (button.isConnected && document.activeElement === place) button.focus();
+  }, CALM_MS);
+}
+
 // A button that says what it is about to do, and does it after a second press; Airflow's frame allows no dialogs. The
 // warning says what it does; Escape, like No, goes back to the button.
 export function confirmed(text, words, act, label = text, warning = "Sure?") {
@@ -138,7 +151,7 @@ export function confirmed(text, words, act, label = text, warning = "Sure?") {
     const sure = element("button", { class: "action", type: "button", onclick: () => { sure.disabled = true; act().finally(() => (place.isConnected ? back() : offer())); } }, words);
     const no = element("button", { class: "action", type: "button", onclick: back }, "No");
     place.replaceChildren(element("span", {}, `${warning} `), sure, no);
-    sure.focus();
+    calmly(place, sure);
   }
   offer();
   return place;

@@ -5,7 +5,7 @@ const HOUR = 3600e3;
 const DAY = 24 * HOUR;
 const FOR_EVER = -1;
 const LIMITS = [
-  { name: "retention.ms", parameter: "retention_ms", title: "By time", written: (value) => (value % DAY ? `${value / HOUR}h` : `${value / DAY}d`),
+  { name: "retention.ms", parameter: "retention_ms", title: "By time", written: (value) => (value % HOUR ? String(value) : value % DAY ? `${value / HOUR}h` : `${value / DAY}d`),
     steps: [HOUR, 6 * HOUR, 12 * HOUR, ...[1, 2, 3, 5, 7, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365, 730, 1095, 1825, 3650].map((days) => days * DAY), FOR_EVER] },
   { name: "retention.bytes", parameter: "retention_bytes", title: "By bytes of a partition", written: (value) => bytes(value).replace(".0 ", ""),
     steps: [...Array.from({ length: 33 }, (_, number) => 2 ** (12 + number)), FOR_EVER] },
@@ -101,7 +101,10 @@ export function retention(view, topic) {
     const changed = fields.filter((each) => found.asked[each.parameter] !== found.present[each.parameter]);
     const { segments, bytes: deleted, present_bytes: anyway } = found.horizons[0];
     const counted = found.more_partitions ? "Of these partitions alone, the" : "The";
-    const warning = segments ? `${counted} next run deletes ${whole(segments)} ${segments === 1 ? "segment" : "segments"}, ${bytes(deleted)}${share(deleted)}${changed.length > 1 ? ", by both values together" : ""}${anyway ? `; ${bytes(anyway)} go by the present values` : ""}; what is deleted cannot be brought back. Sure?` : "The next run deletes nothing by it. Sure?";
+    const unseen = found.more_partitions ? ` The value holds for ${whole(found.more_partitions)} more ${found.more_partitions === 1 ? "partition" : "partitions"}, too, of which nothing is known here.` : "";
+    // No log directory is read for a preview.
+    const more = found.asked.retention_bytes === null ? "" : " It may delete more: for retention.bytes, what is only on brokers counts, too, and is not known here.";
+    const warning = segments ? `${counted} next run deletes ${whole(segments)} ${segments === 1 ? "segment" : "segments"}, ${bytes(deleted)}${share(deleted)}${changed.length > 1 ? ", by both values together" : ""}${anyway ? `; ${bytes(anyway)} go by the present values` : ""}; what is deleted cannot be brought back.${more}${unseen} Sure?` : `${counted} next run deletes nothing by it.${more}${unseen} Sure?`;
     const buttons = changed.map((each) => {
       const value = found.asked[each.parameter] ?? FOR_EVER;
       const words = `Set ${each.name} of ${found.topic} to ${text(each, value)}`;
@@ -109,7 +112,7 @@ export function retention(view, topic) {
     });
     results.replaceChildren(
       wide("What would go, and when", gone, element("p", { class: "dim" }, `The difference is what another retention deletes more, and what is saved is its price of storage alone${found.gib_month === null ? "" : `, ${found.gib_month} ${found.currency} for a GiB and month`}; the last row is what is saved in the end. Later times assume that nothing more is copied.`), element("p", { class: found.needs_approval ? "odd" : "" }, found.approval)),
-      wide("Of each partition, with the next run", loses.length ? ofEach : element("p", { class: "dim" }, "Nothing would go.")),
+      wide("Of each partition, with the next run", loses.length ? ofEach : element("p", { class: "dim" }, found.more_partitions ? "Nothing of these would go." : "Nothing would go.")),
       ...(notes.length ? [wide("Why less is deleted", element("ul", { class: "plain" }, notes.map((note) => element("li", {}, note))))] : []),
       wide("Set it", buttons.length ? (found.may.alter ? element("p", { class: "row" }, buttons) : element("p", { class: "dim" }, "To change a retention takes the permission to trigger the DAG tiering_configs.")) : element("p", { class: "dim" }, "These are the present values.")));
   }

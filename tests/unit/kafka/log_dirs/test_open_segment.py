@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError, TieringError
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, OpenSegment, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -248,6 +248,37 @@ def _sound(root: Path) -> tuple[PartitionDirectory, LogDirSource, ReplicaId]:
     log_dir.all_current({"orders-0": partition.filled(0, 10, 20)})
     source = LogDirSource([LogDirLocation(None, log_dir.path)], MetadataLog([log_dir.path]))
     return partition, source, ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(log_dir.directory_id))
+
+
+def _nothing(_partition: PartitionDirectory) -> None:
+    """Leave the partition as it is."""
+
+
+def _without_index(partition: PartitionDirectory) -> None:
+    partition.file(10, "index").unlink()
+
+
+def _emptied(partition: PartitionDirectory) -> None:
+    partition.file(10, "log").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (_nothing, None),
+        (_without_index, IneligibleReason.AFTER_CORRUPT),
+        (_emptied, IneligibleReason.AFTER_CORRUPT),
+    ],
+)
+def test_a_segment_is_opened_with_the_reason_that_a_scan_finds(
+    setup: Setup, harm: Callable[[PartitionDirectory], None], reason: IneligibleReason | None
+) -> None:
+    """It is evaluated without the other segments, except those whose damage concerns it."""
+    harm(setup.partition)
+    for base_offset in (0, 20):
+        with setup.source.open_segment(setup.replica_id, base_offset) as opened:
+            assert opened.segment == setup.source.replica(setup.replica_id).segment_at(base_offset)
+            assert opened.segment.reason is (reason if base_offset > 10 else None)
 
 
 def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:

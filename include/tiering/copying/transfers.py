@@ -237,9 +237,12 @@ class ProcessorUse:
     def useful_transfers(self) -> int:
         """How many such transfers at the same time keep one thread busy: while one waits, the others work.
 
-        That number is doubled, because waits vary. It is at least two: one is checked while another is sent.
+        That number is doubled, because waits vary. It is doubled again for a far store, which a transfer waits for much
+        longer than it works: what counts as work there is to a good part a wait for a processor, which other transfers
+        have meanwhile. The number is at least two: one is checked while another is sent.
         """
-        return max(2, round(2 * self.idle_seconds / max(self.busy_seconds, 1e-6)))
+        filling = self.idle_seconds / max(self.busy_seconds, 1e-6)
+        return max(2, round((4 if filling >= _FAR else 2) * filling))
 
     def then(self, next_one: "ProcessorUse") -> "ProcessorUse":
         """Return the use of all of these transfers, of which the latest count most."""
@@ -248,6 +251,9 @@ class ProcessorUse:
             _REMEMBERED * self.idle_seconds + next_one.idle_seconds,
         )
 
+
+_FAR: Final = 3.0
+"""How many times as long as it works a transfer to a far store waits, at least."""
 
 _REMEMBERED: Final = 0.9
 """When a transfer ends, the weight of all earlier transfers is multiplied by this."""
@@ -287,7 +293,7 @@ class TransferLimit:
         is_full = has_bytes or in_flight.total >= BATCH_BOUND * self.most
         if is_full or self.is_held_back(in_flight, partition):
             return False
-        used = in_flight.slots_used(_scopes_of(partition))
+        used = in_flight.slots_used(scopes_of(partition))
         if used >= self._slots:
             self._grow()
         # A transfer that waits for a quota leaves the store and the processor to others.
@@ -311,7 +317,7 @@ class TransferLimit:
         Enough transfers wait for a quota that applies to it, or too many of its own are in flight.
         """
         is_full = partition is not None and len(partition.in_flight) >= PARTITION_BOUND * self.most
-        return is_full or not in_flight.exhausted.isdisjoint(_scopes_of(partition))
+        return is_full or not in_flight.exhausted.isdisjoint(scopes_of(partition))
 
     def _note_slow_downs(self, slow_downs: int) -> None:
         before, self._slow_downs = self._slow_downs, slow_downs
@@ -329,7 +335,8 @@ class TransferLimit:
             self._slots = min(wanted, self.most)
 
 
-def _scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:
+def scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:
+    """Return the scopes that apply to the copies of a partition; of any partition for None."""
     if partition is None:
         return _OF_ANY_PARTITION
     return copy_scopes(partition.lease.replica_id.broker_id, partition.key.topic)

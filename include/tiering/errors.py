@@ -94,8 +94,6 @@ class TieringError(Exception):
 
 def printable(name: str) -> str:
     """Return a name from disk or wire with unprintable characters escaped: safe for a terminal and a log line."""
-    if name.isprintable():
-        return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 

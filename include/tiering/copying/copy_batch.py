@@ -35,13 +35,7 @@ from include.tiering.clock import Clock
 from include.tiering.copying.copy_checks import failure_message
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.finish_abandoned import AbandonedCopies
-from include.tiering.copying.scheduling import (
-    CLAIM_AGAIN_SECONDS,
-    EXHAUSTED_SECONDS,
-    ClaimPace,
-    PartitionScheduler,
-    TopicAdmission,
-)
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
 from include.tiering.copying.transfers import (
     BATCH_BOUND,
     MOST_TRANSFERS,
@@ -72,6 +66,12 @@ from include.tiering.telemetry import for_partition, get_logger
 
 _TICK_SECONDS: Final = 0.03
 """How long the batch waits until a transfer ends or waits for its turn before it looks again what it may begin."""
+_CLAIM_AGAIN_SECONDS: Final = 0.5
+"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
+_CLAIM_PACE_SECONDS: Final = 0.25
+"""After a claim that found a partition, how long the batch does not claim again, unless a partition ends.
+
+By then the transfers show whether a quota is exhausted; if one is, other partitions are left to other batches."""
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _log: Final = get_logger(__name__)
 
@@ -170,8 +170,7 @@ class CopyBatch:
         )
         self._limit = TransferLimit(clock, most=limits.transfers, most_bytes=limits.queued_bytes)
         self._partitions: list[LeasedPartition] = []
-        self._claim_pace = ClaimPace(clock, quotas.share)
-        self._start_again_at = self._look_again_at = clock.monotonic()
+        self._start_again_at = self._claim_again_at = self._look_again_at = clock.monotonic()
         self._changed = threading.Event()
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
@@ -231,7 +230,7 @@ class CopyBatch:
             if not self._partitions:
                 raise
             _log.warning("no transfer is begun for now: %s", error)
-            self._start_again_at = self._clock.monotonic() + CLAIM_AGAIN_SECONDS
+            self._start_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
             return None
 
     def _start_transfers(self, threads: ThreadPoolExecutor) -> BatchEnd | None:
@@ -241,8 +240,8 @@ class CopyBatch:
             allows = partial(self._limit.allows_another, in_flight, self._copier.storage.slow_downs)
             ready = [each for each in self._partitions if each.may_start]
             partition = next(filter(allows, ready), None)
-            may_claim = self._claim_pace.is_due(self._partitions)
-            may_claim = may_claim and all(self._limit.is_held_back(in_flight, each) for each in ready) and allows(None)
+            is_due = not self._partitions or self._clock.monotonic() >= self._claim_again_at
+            may_claim = is_due and all(self._limit.is_held_back(in_flight, each) for each in ready) and allows(None)
             if partition is None and not may_claim:
                 return None
             if (ended := self._stop_conditions.reason_to_end()) is not None:
@@ -271,7 +270,7 @@ class CopyBatch:
         excluded = self._loop.excluded() | {partition.key for partition in self._partitions}
         held = self._heartbeat.claim(lambda: self._scheduler.claim(excluded, exhausted))
         if held is None:
-            self._claim_pace.found_none()
+            self._claim_again_at = self._clock.monotonic() + _CLAIM_AGAIN_SECONDS
             return False
         partition = LeasedPartition(held)
         self._partitions.append(partition)
@@ -280,7 +279,7 @@ class CopyBatch:
             partition.to_start.extend(planned)
             self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
             self._begin_to_settle(partition, threads)
-            self._claim_pace.found_one()
+            self._claim_again_at = self._clock.monotonic() + _CLAIM_PACE_SECONDS
         self._release_if_ended(partition)
         return True
 
@@ -430,7 +429,7 @@ class CopyBatch:
         if partition.has_ended:
             self._partitions.remove(partition)
             self._heartbeat.release(partition.held)
-            self._claim_pace.partition_ended()
+            self._claim_again_at = self._clock.monotonic()
 
     def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
         throttled = self._admission.throttled()

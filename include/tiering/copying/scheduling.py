@@ -12,19 +12,15 @@ So no partition starves however urgent another is, about every second claim take
 partitions of equal urgency rotate. A partition that was handed on is claimed again by the next claim only if no other
 partition is left to claim.
 
-**Further partitions** (`ClaimPace`). Under a quota a batch claims them slowly, so that it leaves them to other batches
-if its transfers already use the quota to the full. Without a quota it claims one as soon as transfers would be idle.
-
 **Topic quotas** (`TopicAdmission`). If the quota of a topic refuses a segment, the batch releases the partition and
 backs off from the topic; the back-off doubles with each refusal in succession, up to `LONGEST_BACK_OFF_SECONDS`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.transfers import LeasedPartition, scopes_of
 from include.tiering.errors import QuotaExceededError, TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import TopicIdPartition
@@ -36,48 +32,11 @@ from include.tiering.telemetry import get_logger
 EXHAUSTED_SECONDS: Final = 0.05
 """If copies under one lease waited this long in all, the quota counts as exhausted, and the lease may be handed on."""
 
-CLAIM_AGAIN_SECONDS: Final = 0.5
-"""After a claim that found no partition, how long the batch does not claim again while transfers are in flight."""
-CLAIM_PACE_SECONDS: Final = 0.25
-"""After a claim under a quota, how long the batch does not claim again, unless a partition ends.
-
-By then the transfers show whether the quota is exhausted; if it is, other partitions are left to other batches."""
 NO_SCOPES: Final[frozenset[Scope]] = frozenset()
 _AFTER: Final = {
     ClaimOrder.URGENCY: ClaimOrder.LONGEST_WAIT,
     ClaimOrder.LONGEST_WAIT: ClaimOrder.URGENCY,
 }
-
-
-class ClaimPace:
-    """When a batch may claim a further partition. For one thread. `share` is `Quotas.share`."""
-
-    def __init__(self, clock: Clock, share: Callable[[Scope], float | None]) -> None:
-        self._clock = clock
-        self._share = share
-        self._again_at = self._paced_until = clock.monotonic()
-
-    def is_due(self, held: Collection[LeasedPartition]) -> bool:
-        """Return whether a partition may be claimed now beside those that are held."""
-        now = self._clock.monotonic()
-        return not held or (now >= self._again_at and (now >= self._paced_until or not self._is_under_quota(held)))
-
-    def found_none(self) -> None:
-        """Note a claim that found no partition."""
-        self._again_at = self._clock.monotonic() + CLAIM_AGAIN_SECONDS
-
-    def found_one(self) -> None:
-        """Note a claim that found a partition with work."""
-        self._paced_until = self._clock.monotonic() + CLAIM_PACE_SECONDS
-
-    def partition_ended(self) -> None:
-        """Note that a partition was released: another one may be claimed in its place at once."""
-        self._again_at = self._paced_until = self._clock.monotonic()
-
-    def _is_under_quota(self, held: Iterable[LeasedPartition]) -> bool:
-        """Return whether a quota applies to one of these partitions, or may, because it is not known yet."""
-        scopes = {scope for partition in held for scope in scopes_of(partition)}
-        return any(self._share(scope) is not None for scope in scopes)
 
 
 class PartitionScheduler:

@@ -252,7 +252,7 @@ class ProcessorUse:
         )
 
 
-_FAR: Final = 3.0
+_FAR: Final = 4.0
 """How many times as long as it works a transfer to a far store waits, at least."""
 
 _REMEMBERED: Final = 0.9
@@ -293,7 +293,7 @@ class TransferLimit:
         is_full = has_bytes or in_flight.total >= BATCH_BOUND * self.most
         if is_full or self.is_held_back(in_flight, partition):
             return False
-        used = in_flight.slots_used(scopes_of(partition))
+        used = in_flight.slots_used(_scopes_of(partition))
         if used >= self._slots:
             self._grow()
         # A transfer that waits for a quota leaves the store and the processor to others.
@@ -317,7 +317,7 @@ class TransferLimit:
         Enough transfers wait for a quota that applies to it, or too many of its own are in flight.
         """
         is_full = partition is not None and len(partition.in_flight) >= PARTITION_BOUND * self.most
-        return is_full or not in_flight.exhausted.isdisjoint(scopes_of(partition))
+        return is_full or not in_flight.exhausted.isdisjoint(_scopes_of(partition))
 
     def _note_slow_downs(self, slow_downs: int) -> None:
         before, self._slow_downs = self._slow_downs, slow_downs
@@ -335,8 +335,7 @@ class TransferLimit:
             self._slots = min(wanted, self.most)
 
 
-def scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:
-    """Return the scopes that apply to the copies of a partition; of any partition for None."""
+def _scopes_of(partition: LeasedPartition | None) -> tuple[Scope, ...]:
     if partition is None:
         return _OF_ANY_PARTITION
     return copy_scopes(partition.lease.replica_id.broker_id, partition.key.topic)

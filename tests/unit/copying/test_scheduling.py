@@ -5,22 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from include.tiering.copying.plan import LeftBecause, left_work
-from include.tiering.copying.scheduling import (
-    CLAIM_AGAIN_SECONDS,
-    CLAIM_PACE_SECONDS,
-    EXHAUSTED_SECONDS,
-    ClaimPace,
-    PartitionScheduler,
-    TopicAdmission,
-)
-from include.tiering.copying.transfers import LeasedPartition
+from include.tiering.copying.scheduling import EXHAUSTED_SECONDS, PartitionScheduler, TopicAdmission
 from include.tiering.errors import MetadataUnavailableError, QuotaExceededError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.quotas.contract import copy_scopes
 from include.tiering.quotas.topic_quotas import Admission, NoTopicQuotas
-from include.tiering.runs.batch import CancellationToken, HeldLease
 from include.tiering.runs.contract import (
     ALL_TOPICS,
     ANYWHERE,
@@ -319,47 +310,3 @@ def test_each_partition_by_itself():
     assert str(left[0]) == (
         "another batch holds the partition: batch-2 of run run-2, until 2023-11-14 22:13:50 UTC unless it renews"
     )
-
-
-# When a batch claims a further partition.
-
-
-class Claiming:
-    """A batch that holds a partition, and the quotas of its scopes: None for no quota."""
-
-    def __init__(self, **quotas: float | None) -> None:
-        self.clock = ManualClock()
-        total, broker, topic = copy_scopes(1, "a")
-        shares = {total: quotas.get("total"), broker: quotas.get("broker"), topic: quotas.get("topic")}
-        self.pace = ClaimPace(self.clock, shares.__getitem__)
-        self.held = [LeasedPartition(HeldLease(lease_of(A), CancellationToken(self.clock), current=lease_of(A)))]
-
-    def is_due(self, seconds: float = 0.0) -> bool:
-        self.clock.advance(seconds)
-        return self.pace.is_due(self.held)
-
-
-def test_without_a_quota_the_next_partition_is_claimed_at_once():
-    claiming = Claiming()
-    claiming.pace.found_one()
-    assert claiming.is_due()
-
-
-@pytest.mark.parametrize("scope", ["total", "broker", "topic"])
-@pytest.mark.parametrize("share", [1_000_000.0, 0.0])  # 0.0 is also a share that is not known yet
-def test_under_a_quota_the_transfers_of_a_new_partition_show_first_whether_it_is_exhausted(scope: str, share: float):
-    claiming = Claiming(**{scope: share})
-    claiming.pace.found_one()
-    assert not claiming.is_due(CLAIM_PACE_SECONDS - 0.01)
-    assert claiming.is_due(0.02)
-    claiming.pace.found_one()
-    claiming.pace.partition_ended()
-    assert claiming.is_due()
-
-
-def test_after_a_claim_that_found_nothing_none_is_made_for_a_while_unless_nothing_is_held():
-    claiming = Claiming()
-    claiming.pace.found_none()
-    assert not claiming.is_due(CLAIM_AGAIN_SECONDS - 0.01)
-    assert claiming.pace.is_due([])
-    assert claiming.is_due(0.02)

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError, TieringError
+from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, OpenSegment, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
+from include.tiering.kafka.log_dirs.files import BrokerFile
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
@@ -296,6 +298,20 @@ def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:
     assert checked.data.transaction_index is None
     assert (checked.first_offset, checked.last_offset, checked.batch_count) == (10, 19, 2)
     assert checked.max_timestamp_ms == 1_700_000_000_019
+
+
+def test_the_headers_that_the_offset_index_points_to_are_not_read_again(
+    opened: OpenSegment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at, sizes = BrokerFile.read_at, list[int]()
+
+    def noting(file: BrokerFile, position: int, size: int) -> bytes:
+        sizes.extend([size] if file.name.endswith(".log") else [])
+        return read_at(file, position, size)
+
+    monkeypatch.setattr(BrokerFile, "read_at", noting)
+    opened.check()
+    assert HEADER_SIZE not in sizes
 
 
 def test_records_of_1970_whose_time_index_is_one_zero_entry_are_no_damage(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:
 
 
 def test_the_headers_that_the_offset_index_points_to_are_not_read_again(
-    opened: OpenSegment, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at, sizes = BrokerFile.read_at, list[int]()
 
@@ -309,8 +309,10 @@ def test_the_headers_that_the_offset_index_points_to_are_not_read_again(
         sizes.extend([size] if file.name.endswith(".log") else [])
         return read_at(file, position, size)
 
-    monkeypatch.setattr(BrokerFile, "read_at", noting)
-    opened.check()
+    _, source, replica_id = _sound(tmp_path)
+    with source.open_segment(replica_id, 10) as opened:
+        monkeypatch.setattr(BrokerFile, "read_at", noting)
+        opened.check()
     assert HEADER_SIZE not in sizes
 
 

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -117,12 +118,19 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        directory = item.path.relative_to(_ROOT / "tests").parts[0]
+        directory = _directory_of(item.path)
         if directory in _MARKED_DIRECTORIES:
             item.add_marker(directory)
-        limits = [seconds for name, seconds in _LIMIT_SECONDS.items() if item.get_closest_marker(name)]
-        if item.get_closest_marker("timeout") is None:
+        markers = {marker.name for marker in item.iter_markers()}
+        if "timeout" not in markers:
+            limits = (_LIMIT_SECONDS[name] for name in _LIMIT_SECONDS.keys() & markers)
             item.add_marker(pytest.mark.timeout(max(limits, default=_UNIT_LIMIT_SECONDS)))
+
+
+@cache
+def _directory_of(file: Path) -> str:
+    """Return the directory below `tests` that the file is in."""
+    return file.relative_to(_ROOT / "tests").parts[0]
 
 
 @pytest.hookimpl(trylast=True)

@@ -73,6 +73,7 @@ def _secrets_of(service: str) -> set[str]:
 
 
 def test_what_settings_name_is_mounted() -> None:
+    login_file = tomllib.loads(contents()["tiering.toml"])["airflow"]["login_file"]
     for service in (name for name, text in _SERVICES.items() if "TIERING_CONFIG" in text.get("environment", {})):
         environment = _SERVICES[service]["environment"]
         assert environment["TIERING_CONFIG"] in _secrets_of(service)
@@ -82,7 +83,7 @@ def test_what_settings_name_is_mounted() -> None:
                 "/srv/kafka/broker-1" in {volume.split(":")[1] for volume in _SERVICES[service]["volumes"]}
             )
             assert environment["AIRFLOW__TIERING__API_LOGIN_FILE"] in _secrets_of(service)
-            assert tomllib.loads(contents()["tiering.toml"])["airflow"]["login_file"] in _secrets_of(service)
+            assert login_file in _secrets_of(service)
 
 
 def test_spark_workers_see_nothing_of_airflow() -> None:

@@ -33,7 +33,7 @@ def _modules_below(directory: str) -> list[str]:
     return [".".join(file.with_suffix("").parts) for file in python_files(directory) if file.name != "__init__.py"]
 
 
-# One process imports every package's modules, and forgets them and the SDKs before those of the next package. Packages
+# One process imports the modules of each group, and forgets them and the SDKs before those of the next group. Packages
 # of others that may be there stay: loading them again would be most of the time, and numpy cannot be loaded twice.
 _HEAVY: Final = frozenset({"airflow", "pyspark", "boto3", "sqlalchemy", "great_expectations", "pandas"})
 _USE_CASES: Final = (
@@ -73,11 +73,22 @@ def loaded() -> dict[str, set[str]]:
         ]
     assert "include.tiering.model.segments" in groups["model"]
     assert all(groups.values())
-    lines = "".join(f"{' '.join(modules)}\n" for modules in groups.values())
+    of_use_cases = [groups[use_case] for use_case in _USE_CASES]
+    model, formats, together = _loaded_by(
+        [groups["model"], groups["formats"], [name for of in of_use_cases for name in of]]
+    )
+    # If all use cases together load nothing heavy, then none does: only otherwise is it worth asking each of them.
+    by_use_case = _loaded_by(of_use_cases) if together & _HEAVY else [together] * len(_USE_CASES)
+    return {"model": model, "formats": formats, **dict(zip(_USE_CASES, by_use_case, strict=True))}
+
+
+def _loaded_by(groups: list[list[str]]) -> list[set[str]]:
+    """Return the packages that are loaded when a fresh process has imported the modules of each group."""
+    lines = "".join(f"{' '.join(modules)}\n" for modules in groups)
     command = [sys.executable, "-c", _IMPORTER, *_HEAVY]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(zip(groups, (set(line.split()) for line in done.stdout.splitlines()), strict=True))
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_the_model_imports_no_sdk(loaded: dict[str, set[str]]) -> None:

@@ -1,6 +1,7 @@
 """The project's own source files, for tests about the source."""
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,7 +47,7 @@ def syntax_of(file: Path) -> Syntax:
     imports: list[tuple[str, int]] = []
     classes: list[tuple[str, int]] = []
     calls: list[Call] = []
-    for node in ast.walk(tree):
+    for node in _inner_nodes(tree):
         if isinstance(node, ast.Import):
             imports += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -56,6 +57,21 @@ def syntax_of(file: Path) -> Syntax:
         elif isinstance(node, ast.Call):
             calls.append(_call(node))
     return Syntax(ast.get_docstring(tree) is not None, tuple(imports), tuple(classes), tuple(calls))
+
+
+_LEAVES: Final = (ast.Name, ast.Constant, ast.alias)
+
+
+def _inner_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that may have others below them, in no particular order: `ast.walk` takes three times as long."""
+    left: list[object] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left += node
+        elif isinstance(node, ast.AST) and not isinstance(node, _LEAVES):
+            yield node
+            left += [getattr(node, name, None) for name in node._fields]
 
 
 def _call(node: ast.Call) -> Call:

@@ -16,7 +16,9 @@ say DELETE_SEGMENT_STARTED, so the delete is repeated.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
@@ -327,6 +329,39 @@ class SegmentStorage:
                     yield DeleteFailure(segment_id, upload.key, str(error), error.retriable)
 
 
+class SharedCheck:
+    """A check for any number of threads. One run of it serves all calls that were made before the run began.
+
+    At most one run is under way. Calls that are made meanwhile wait for its end and share the next run, because a run
+    that had begun before a call may have read what was there before. An error of a run is raised in all of its calls.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._joining = threading.Lock()
+        self._running = threading.Lock()
+        self._next: Future[None] | None = None
+
+    def __call__(self) -> None:
+        with self._joining:
+            joined = self._next
+            if joined is None:
+                mine: Future[None] = Future()
+                self._next = mine
+        if joined is not None:
+            joined.result()
+            return
+        with self._running:
+            with self._joining:
+                self._next = None
+            try:
+                self._check()
+            except BaseException as error:
+                mine.set_exception(error)
+                raise
+            mine.set_result(None)
+
+
 class GuardedStorage(SegmentStorage):
     """A `SegmentStorage` that changes segments only while the store's marker is one that `accepted` returns.
 
@@ -355,13 +390,18 @@ class GuardedStorage(SegmentStorage):
         self._place = place
         self._trusted_until = clock.monotonic()
         self._refused_at = float("-inf")
+        self._shared_check = SharedCheck(self._check_marker)
 
     def check_marker(self) -> None:
         """Raise ForeignStoreError if there is no marker or another one, or the settings do not name the recorded place.
 
+        Marker and database are read after this call began. Calls of several threads share these reads (`SharedCheck`).
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.
         """
+        self._shared_check()
+
+    def _check_marker(self) -> None:
         began = self._clock.monotonic()
         found, accepted, before = self.read_marker(), self._accepted(), None
         while not accepted.accepts(found) and accepted != before:

@@ -28,11 +28,14 @@ _WITH_THREADS: Final = (
     "reading.service",
     "recovery.stored_attempts",
     "quotas.byte_bounded_queue",
+    "remote_storage.segment_storage",
 )
 _WITH_REAL_THREADS: Final = tuple(
     f"{_PACKAGE}{name}" for name in ("app", "database", "kafka", "quotas", "remote_storage", "telemetry")
 )
 """Packages whose threads are those of adapters, which a schedule does not use."""
+_EXCEPTED: Final = (f"{_PACKAGE}quotas.byte_bounded_queue", f"{_PACKAGE}remote_storage.segment_storage")
+"""Modules of these packages that threads of a schedule wait in."""
 
 
 @contextmanager
@@ -79,6 +82,5 @@ def _modules() -> tuple[Any, ...]:
     return tuple(
         module
         for name, module in sorted(sys.modules.items())
-        if name == _PACKAGE + "quotas.byte_bounded_queue"
-        or (name.startswith(_PACKAGE) and not name.startswith(_WITH_REAL_THREADS))
+        if name in _EXCEPTED or (name.startswith(_PACKAGE) and not name.startswith(_WITH_REAL_THREADS))
     )

@@ -1,10 +1,14 @@
 """The marker of a store, and URLs of stores."""
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Semaphore
+from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -19,7 +23,12 @@ from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.location import FileLocation, S3Location, StoreAccess, open_storage, parse_location
-from include.tiering.remote_storage.segment_storage import COPY_TRUST_SECONDS, GuardedStorage, SegmentStorage
+from include.tiering.remote_storage.segment_storage import (
+    COPY_TRUST_SECONDS,
+    GuardedStorage,
+    SegmentStorage,
+    SharedCheck,
+)
 from include.tiering.remote_storage.store_ownership import (
     MARKER_KEY,
     MAX_MARKER_BYTES,
@@ -28,6 +37,7 @@ from include.tiering.remote_storage.store_ownership import (
 )
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.storage_backdoor import DirectoryBackdoor
 from tests.doubles.stored_log import some_segment
 
@@ -194,6 +204,55 @@ def test_a_marker_is_read_without_trust_where_it_is_checked_and_renews_the_trust
     (tmp_path / MARKER_KEY).unlink()
     with pytest.raises(ForeignStoreError, match="mounted"):
         guarded.check_marker()
+
+
+class HeldStore(CountingStore):
+    """Returns what it has read only when it may."""
+
+    def __init__(self, root: Path, reads: Counter[str]) -> None:
+        super().__init__(root, reads)
+        self.has_read, self.may_return = Semaphore(0), Semaphore(0)
+
+    def read(self, key: str, *args: Any, **options: Any) -> Iterator[bytes]:
+        found = list(super().read(key, *args, **options))
+        self.has_read.release()
+        assert self.may_return.acquire(timeout=PATIENCE_SECONDS)
+        return iter(found)
+
+
+def test_checks_that_begin_during_another_one_share_the_next_and_not_that_one(
+    storage: SegmentStorage, tmp_path: Path
+) -> None:
+    """The first has read the marker before another database took the store over, the three others begin after that."""
+    reads = Counter[str]()
+    storage.create_marker(MARKER)
+    store = HeldStore(tmp_path, reads)
+    guarded = GuardedStorage(store, AivenLayout(), always(MARKER), ManualClock())
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(guarded.check_marker)
+        assert store.has_read.acquire(timeout=PATIENCE_SECONDS)
+        (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(StoreMarker("another", "store-2", 0)))
+        others = [threads.submit(guarded.check_marker) for _ in range(3)]
+        eventually(lambda: _threads_that_joined() == 2, "one thread is to check, two have joined it")
+        store.may_return.release(10)
+        first.result()
+        for other in others:
+            with pytest.raises(ForeignStoreError):
+                other.result()
+    assert reads[MARKER_KEY] == 1 + 2  # a marker that is refused is read twice
+
+
+def _threads_that_joined() -> int:
+    return sum(map(_has_joined, sys._current_frames().values()))
+
+
+def _has_joined(innermost: FrameType) -> bool:
+    """Whether a thread waits for the result of a check that another thread makes."""
+    names, frame = set[str](), innermost
+    while frame.f_back is not None and frame.f_code is not SharedCheck.__call__.__code__:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return frame.f_code is SharedCheck.__call__.__code__ and "wait" in names and "_check_marker" not in names
 
 
 CHANGES: Final = {

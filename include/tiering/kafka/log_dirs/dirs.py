@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,6 @@ from include.tiering.formats.checkpoints import (
     MAX_META_PROPERTIES_BYTES,
     MAX_PARTITION_METADATA_BYTES,
     MetaProperties,
-    parse_offset_checkpoint,
 )
 from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.kafka.log_dirs.contract import ReplicaId, matches
@@ -70,6 +70,12 @@ MAX_SNAPSHOT_BYTES: Final = 64 * MIB
 """Limit of a producer snapshot that is read: enough for more than a million producers."""
 
 OffsetsByPartition = Mapping[tuple[str, int], int]
+
+# Each segment that is opened, and each that is compared again, reads these files, and mostly finds the same bytes.
+_parse_offsets: Final = lru_cache(maxsize=8)(checkpoints.parse_offset_checkpoint)
+_parse_meta_properties: Final = lru_cache(maxsize=64)(checkpoints.parse_meta_properties)
+_parse_topic_id: Final = lru_cache(maxsize=64)(checkpoints.parse_partition_metadata)
+_parse_leader_epochs: Final = lru_cache(maxsize=64)(checkpoints.parse_leader_epochs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +224,7 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
     """Return a checkpoint, empty if the file is missing. Raises SourceError if it is unreadable or damaged."""
     try:
         with root.file(name) as file, in_file(file.path):
-            return Checkpoint(parse_offset_checkpoint(file.read_all(MAX_CHECKPOINT_BYTES)), file.status.st_mtime_ns)
+            return Checkpoint(_parse_offsets(file.read_all(MAX_CHECKPOINT_BYTES)), file.status.st_mtime_ns)
     except SourceVanishedError:
         return Checkpoint()
 
@@ -241,7 +247,7 @@ def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
     """Return the contents of meta.properties. Raises SourceError if the file is missing, unreadable or damaged."""
     data = root.read(META_PROPERTIES, MAX_META_PROPERTIES_BYTES)
     with in_file(root.path_of(META_PROPERTIES)):
-        return checkpoints.parse_meta_properties(data)
+        return _parse_meta_properties(data)
 
 
 def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
@@ -388,7 +394,7 @@ def read_topic_id(directory: BrokerDirectory) -> Uuid:
     """Return the topic id. Raises SourceError without a readable `partition.metadata`."""
     data = directory.read(PARTITION_METADATA, MAX_PARTITION_METADATA_BYTES)
     with in_file(directory.path_of(PARTITION_METADATA)):
-        return checkpoints.parse_partition_metadata(data)
+        return _parse_topic_id(data)
 
 
 def created_ns(directory: BrokerDirectory) -> int:
@@ -404,7 +410,7 @@ def read_leader_epochs(directory: BrokerDirectory) -> LeaderEpochs:
     """Return the leader epochs. Raises SourceError without a readable `leader-epoch-checkpoint`."""
     data = directory.read(LEADER_EPOCH_CHECKPOINT, MAX_CHECKPOINT_BYTES)
     with in_file(directory.path_of(LEADER_EPOCH_CHECKPOINT)):
-        return checkpoints.parse_leader_epochs(data)
+        return _parse_leader_epochs(data)
 
 
 def read_snapshot(directory: BrokerDirectory, offset: int) -> tuple[ProducerEntry, ...]:

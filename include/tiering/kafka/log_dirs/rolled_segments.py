@@ -17,7 +17,7 @@ index. The transaction index is compared with all aborted transactions that the 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
@@ -280,8 +280,9 @@ class SegmentFiles:
             SourceError: a file cannot be read.
         """
         base_offset, end_offset, log_bytes = self.base_offset, self.next_base_offset - 1, self.log.size_bytes
-        batches = self._check_log(leader_epochs)
         max_batches = log_bytes // HEADER_SIZE + 1
+        log = _SampledLog(self.log, self._sampled_positions(max_batches * indexes.OFFSET_ENTRY_BYTES))
+        batches = self._check_log(log, leader_epochs)
         offsets = self.offset_index.read_all(max_batches * indexes.OFFSET_ENTRY_BYTES)
         with in_file(self.offset_index.path):
             by_offset = indexes.check_offset_index(
@@ -290,7 +291,7 @@ class SegmentFiles:
         timestamps = self.time_index.read_all((max_batches + 1) * indexes.TIME_ENTRY_BYTES)
         with in_file(self.time_index.path):
             by_time = indexes.check_time_index(timestamps, base_offset=base_offset, end_offset=end_offset)
-        spot_check_offset_index(self.log, by_offset, self.offset_index.path)
+        spot_check_offset_index(log, by_offset, self.offset_index.path)
         spot_check_time_index(self.log, by_time, by_offset, self.time_index.path)
         transactions, aborted = self._check_transactions(batches)
         largest = batches.max_timestamp_ms
@@ -304,10 +305,21 @@ class SegmentFiles:
             producer_snapshot=self._check_snapshot(),
         )
 
-    def _check_log(self, leader_epochs: LeaderEpochs) -> CheckedBatches:
+    def _sampled_positions(self, max_index_bytes: int) -> frozenset[int]:
+        """Return the positions of the entries that are samples; none if the index cannot be read, which shows later."""
+        with suppress(SourceError):
+            entries = self.offset_index.read_all(max_index_bytes)
+            ends = [
+                (number + 1) * indexes.OFFSET_ENTRY_BYTES
+                for number in _spread(len(entries) // indexes.OFFSET_ENTRY_BYTES)
+            ]
+            return frozenset(int.from_bytes(entries[end - _POSITION_BYTES : end]) for end in ends)
+        return frozenset()
+
+    def _check_log(self, log: "_SampledLog", leader_epochs: LeaderEpochs) -> CheckedBatches:
         with in_file(self.log.path):
             batches = check_segment(
-                self.log,
+                log,
                 base_offset=self.base_offset,
                 end_offset=self.next_base_offset - 1,
                 leader_epochs=leader_epochs,
@@ -356,14 +368,40 @@ class SegmentFiles:
 
 
 _SPOT_CHECKS: Final = 32
+_POSITION_BYTES: Final = 4
+"""The last bytes of an entry of the offset index."""
 
 
-def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:
+class _SampledLog:
+    """A `ByteSource` over a `.log` that keeps the headers at some positions as they pass by."""
+
+    def __init__(self, log: BrokerFile, positions: frozenset[int]) -> None:
+        self._log = log
+        self._positions = positions
+        self._headers: dict[int, bytes] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        done = self._log.read_into(position, buffer)
+        for wanted in self._positions:
+            if position <= wanted <= position + done - HEADER_SIZE:
+                self._headers[wanted] = bytes(buffer[wanted - position : wanted - position + HEADER_SIZE])
+        return done
+
+    def header_at(self, position: int) -> bytes:
+        """Return the bytes of a header; read them if they did not pass by as a whole."""
+        return self._headers.get(position) or self._log.read_at(position, HEADER_SIZE)
+
+
+def spot_check_offset_index(log: _SampledLog, index: OffsetIndex, index_path: str) -> None:
     """Check samples of the entries. Raises CorruptFileError at the first sample with a wrong position."""
     for number in _spread(len(index)):
         offset, position = int(index.offsets[number]), int(index.positions[number])
         try:
-            base_offset = parse_header(log.read_at(position, HEADER_SIZE)).base_offset
+            base_offset = parse_header(log.header_at(position)).base_offset
         except FormatError:
             base_offset = None
         if base_offset is None or not index.base_offset <= base_offset <= offset:

@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -202,7 +202,7 @@ class LogDirSource:
     ) -> Iterator[OpenSegment]:
         try:
             with self._cluster_metadata_lock:
-                located, replica = self._locate(replica_id)
+                located, replica = self._locate(replica_id, base_offset)
                 owned = self._ownership(located.found)
         except SourceUnreadableError as error:
             raise _with_host(error) from error
@@ -254,8 +254,11 @@ class LogDirSource:
         except SourceError as error:
             errors.append(scan_error(error, identity.path))
 
-    def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
+    def _locate(self, replica_id: ReplicaId, base_offset: int | None = None) -> tuple[_Located, Replica]:
         """Read one replica and evaluate it together with all other readable replicas of its partition.
+
+        With `base_offset`, the evaluated replica has only the segment that begins there, and damaged ones: a partition
+        may have thousands of segments.
 
         Returns:
             The replica as it was read, with its log directory, and the replica as it was evaluated.
@@ -293,7 +296,9 @@ class LogDirSource:
                 path = f"{identity.path}/{directory_name}"
                 raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
         evaluated = (
-            self._evaluate([located.found for located in group], self._cluster_metadata, offsets).replicas
+            self._evaluate(
+                [located.found for located in group], self._cluster_metadata, offsets, base_offset=base_offset
+            ).replicas
             if group
             else []
         )
@@ -337,9 +342,12 @@ class LogDirSource:
         *,
         deep: bool = False,
         recorded: RecordedName | None = None,
+        base_offset: int | None = None,
     ) -> EvaluatedReplicas:
         if cluster_metadata is not None and self._brokers is None:
             group = with_leader_read_last(group, cluster_metadata, self._known, deep=deep)
+        if base_offset is not None:
+            group = [_with_segment_at(base_offset, found) for found in group]
         return self._rules(group, cluster_metadata, offsets, recorded=recorded or self._recorded)
 
     def _ownership(self, found: FoundReplica) -> Ownership:
@@ -352,6 +360,19 @@ class LogDirSource:
         with self._cluster_metadata_lock:
             self._cluster_metadata.refresh()
             return self._ownership(found)
+
+
+def _with_segment_at(base_offset: int, found: FoundReplica) -> FoundReplica:
+    """Return the replica with the segment that begins there and with damaged ones, which may stop it; no other can."""
+    kept = tuple(
+        segment
+        for segment in found.segments
+        if segment.base_offset == base_offset
+        or segment.is_corrupt
+        or segment.is_unreadable
+        or segment.first_missing_offset is not None
+    )
+    return replace(found, segments=kept)
 
 
 def _ignore(_error: SourceError) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError, TieringError
+from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, OpenSegment, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
+from include.tiering.kafka.log_dirs.files import BrokerFile
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
@@ -250,6 +252,37 @@ def _sound(root: Path) -> tuple[PartitionDirectory, LogDirSource, ReplicaId]:
     return partition, source, ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(log_dir.directory_id))
 
 
+def _nothing(_partition: PartitionDirectory) -> None:
+    """Leave the partition as it is."""
+
+
+def _without_index(partition: PartitionDirectory) -> None:
+    partition.file(10, "index").unlink()
+
+
+def _emptied(partition: PartitionDirectory) -> None:
+    partition.file(10, "log").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (_nothing, None),
+        (_without_index, IneligibleReason.AFTER_CORRUPT),
+        (_emptied, IneligibleReason.AFTER_CORRUPT),
+    ],
+)
+def test_a_segment_is_opened_with_the_reason_that_a_scan_finds(
+    setup: Setup, harm: Callable[[PartitionDirectory], None], reason: IneligibleReason | None
+) -> None:
+    """It is evaluated without the other segments, except those whose damage concerns it."""
+    harm(setup.partition)
+    for base_offset in (0, 20):
+        with setup.source.open_segment(setup.replica_id, base_offset) as opened:
+            assert opened.segment == setup.source.replica(setup.replica_id).segment_at(base_offset)
+            assert opened.segment.reason is (reason if base_offset > 10 else None)
+
+
 def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:
     partition, source, replica_id = _sound(tmp_path)
     with source.open_segment(replica_id, 10) as opened:
@@ -265,6 +298,22 @@ def test_the_check_pass_hands_over_all_that_is_copied(tmp_path: Path) -> None:
     assert checked.data.transaction_index is None
     assert (checked.first_offset, checked.last_offset, checked.batch_count) == (10, 19, 2)
     assert checked.max_timestamp_ms == 1_700_000_000_019
+
+
+def test_the_headers_that_the_offset_index_points_to_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at, sizes = BrokerFile.read_at, list[int]()
+
+    def noting(file: BrokerFile, position: int, size: int) -> bytes:
+        sizes.extend([size] if file.name.endswith(".log") else [])
+        return read_at(file, position, size)
+
+    _, source, replica_id = _sound(tmp_path)
+    with source.open_segment(replica_id, 10) as opened:
+        monkeypatch.setattr(BrokerFile, "read_at", noting)
+        opened.check()
+    assert HEADER_SIZE not in sizes
 
 
 def test_records_of_1970_whose_time_index_is_one_zero_entry_are_no_damage(tmp_path: Path) -> None:

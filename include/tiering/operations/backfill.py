@@ -18,6 +18,7 @@ from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series
+from include.tiering.database.transactions import reading_together
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
@@ -140,6 +141,7 @@ class BackfillService:
         self._series = series
         self._clock = clock
 
+    @reading_together()
     def of(self, topics: Collection[str] = (), *, quota: int | None = None) -> Backfill:
         """Return what it takes to copy what waits.
 

@@ -16,6 +16,7 @@ from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.usage_report import PoolDocument, pools_document
 from include.tiering.copying.metrics import HELD_BACK
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
+from include.tiering.database.transactions import reading_together
 from include.tiering.model.sizes import PriceTable
 from include.tiering.operations import monitoring
 from include.tiering.operations.alarms import (
@@ -161,6 +162,7 @@ class OverviewService:
         self._series = series
         self._clock = clock
 
+    @reading_together()
     def now(self) -> Overview:
         """Return the present state. Raises MetadataUnavailableError."""
         now_ms, series = self._clock.now_ms(), self._series()

@@ -99,6 +99,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
     with _typed_errors(engine), ExitStack() as own:
         stack, begun = _TOGETHER.get() or (own, {})
         if engine not in begun:
+            stack.enter_context(_typed_errors(engine))
             begun[engine] = stack.enter_context(engine.connect())
             stack.enter_context(begun[engine].begin())
         yield begun[engine]

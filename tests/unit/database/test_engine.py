@@ -174,6 +174,14 @@ class TestSqliteFile:
         with reading(file_engine) as connection:
             assert connection.execute(text("SELECT 1")).scalar_one() == 1
 
+    def test_an_error_at_the_end_of_what_is_read_together_has_its_type(self, file_engine: Engine):
+        def fail(_connection: object) -> None:
+            raise OperationalError("COMMIT", None, Exception("the server has gone away"))
+
+        event.listen(file_engine, "commit", fail)
+        with pytest.raises(MetadataUnavailableError, match="gone away"), reading_together(), reading(file_engine):
+            pass
+
     def test_a_file_that_is_no_database(self, path: Path):
         path.write_bytes(b"not a database at all" * 100)
         engine = open_engine(f"sqlite:///{path}")

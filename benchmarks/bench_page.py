@@ -230,7 +230,7 @@ def _metrics(connection: Connection, topics: int, now_ms: int, drawn: random.Ran
         for number in range(topics)
     ]
     held = [
-        ("tiering_copy_held_back_partitions", {"reason": "left-by-budget", "topic": f"topic-{number}"}, False)
+        ("tiering_copy_held_back_partitions", {"reason": "byte-limit", "topic": f"topic-{number}"}, False)
         for number in range(0, topics, 2)
     ]
     sums = [

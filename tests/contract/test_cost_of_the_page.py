@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, event
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.report import describe_now
@@ -87,6 +87,25 @@ def test_a_route_takes_few_statements_of_which_none_follows_the_archive(archives
             found[segments] = len(statements)
     assert len(set(found.values())) == 1, found
     assert 0 < found[SIZES[0]] <= MOST_STATEMENTS, found
+
+
+@pytest.mark.parametrize("name", ["now", "backfill"])
+def test_an_answer_is_one_transaction_in_the_database_and_one_about_metrics(
+    archives: Mapping[int, str], name: str
+) -> None:
+    begun: list[Engine] = []
+
+    def note(connection: Connection) -> None:
+        begun.append(connection.engine)
+
+    with opened(archives[SIZES[0]]) as app:
+        READS[name](app)
+        event.listen(Engine, "begin", note)
+        try:
+            READS[name](app)
+        finally:
+            event.remove(Engine, "begin", note)
+    assert len(begun) == len(set(begun)) == 2
 
 
 def reads_of_epochs(engine: Engine, statement: str, parameters: Any) -> list[str]:

@@ -227,6 +227,9 @@ def _entity(row: Row[tuple[str, ...]]) -> ConfigEntity:
 
 
 _CONFIG_NAMES: Final = {spec.name: spec.config_name for spec in POOLS}
+_SEEN: Final = select(pools.c.pool, pools.c.slots, pools.c.updated_at_ms).where(
+    pools.c.cluster_id == bindparam("of_cluster")
+)
 
 
 class SqlPoolMirror(ClusterStore):
@@ -234,9 +237,9 @@ class SqlPoolMirror(ClusterStore):
 
     def seen(self) -> Mapping[str, SeenPool]:
         """Return the last known sizes by name; pools whose size was never stored are absent."""
-        query = select(pools).where(pools.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
-            return {row.pool: SeenPool(row.slots, row.updated_at_ms) for row in connection.execute(query)}
+            rows = connection.execute(_SEEN, {"of_cluster": self._cluster_id}).all()
+        return {pool: SeenPool(slots, updated_at_ms) for pool, slots, updated_at_ms in rows}
 
     def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
         """Store the size that Airflow returned, unless the stored size has changed since the caller read `seen`."""

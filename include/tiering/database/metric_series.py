@@ -48,6 +48,9 @@ _LATEST: Final = (
     .where(*_OF_METRICS)
     .order_by(metric_series.c.metric, metric_series.c.labels)
 )
+_LABELS: Final = select(metric_series.c.labels).where(
+    metric_series.c.cluster_id == bindparam("of_cluster"), metric_series.c.metric == bindparam("of_metric")
+)
 _LATEST_WITH_LABELS: Final = _LATEST.where(metric_series.c.labels.in_(bindparam("of_labels", expanding=True)))
 _SUMS: Final = (
     select(
@@ -83,8 +86,7 @@ class SeriesKey:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """A series: the total of a counter, or the latest value of a gauge, and when it was recorded last."""
 
     key: SeriesKey
@@ -207,9 +209,15 @@ class MetricSeries(ClusterStore):
         with reading(self._engine) as connection:
             rows = connection.execute(_beside(len(others)), asked).all()
         return [
-            TopicValues(_key(metric, text).label(TOPIC_LABEL), value, tuple(values), updated_at_ms)
+            TopicValues(_topic(text), value, tuple(values), updated_at_ms)
             for text, value, updated_at_ms, *values in rows
         ]
+
+    def topics(self, metric: str) -> frozenset[str]:
+        """Return the topics of which the metric has a series, whatever its value. Raises MetadataUnavailableError."""
+        with reading(self._engine) as connection:
+            texts = connection.execute(_LABELS, {"of_cluster": self._cluster_id, "of_metric": metric}).scalars().all()
+        return frozenset(map(_topic, texts))
 
     def sums(self, metrics: Collection[str]) -> Mapping[str, SeriesSum]:
         """Return a mapping from each metric to its `SeriesSum`; metrics without a series are absent."""
@@ -234,11 +242,12 @@ class MetricSeries(ClusterStore):
             return {}
         asked: dict[str, Any] = {"of_cluster": self._cluster_id, "at_most": at_most}
         for place, (metric, value) in enumerate(values.items()):
-            label = f"%{text_of(dict([labels[metric]]))[1:-1]}%" if metric in labels else "%"
-            asked |= {f"metric_{place}": metric, f"value_{place}": value, f"label_{place}": label}
+            asked |= {f"metric_{place}": metric, f"value_{place}": value}
+            if metric in labels:
+                asked[f"label_{place}"] = f"%{text_of(dict([labels[metric]]))[1:-1]}%"
         found: dict[str, Above] = {}
         with reading(self._engine) as connection:
-            rows = connection.execute(_highest_of(len(values)), asked).all()
+            rows = connection.execute(_highest_of(tuple(metric in labels for metric in values)), asked).all()
         for name, of_metric in groupby(rows, key=attrgetter("metric")):
             highest = list(of_metric)
             series = [Series(_key(name, row.labels), row.value, row.updated_at_ms) for row in highest]
@@ -332,18 +341,18 @@ def _beside(others: int) -> Select[Any]:
 
 
 @cache
-def _highest_of(metrics: int) -> CompoundSelect[Any]:
-    """Return the statement of `MetricSeries.above` for this number of metrics."""
-    return union_all(*map(_highest, range(metrics)))
+def _highest_of(have_labels: tuple[bool, ...]) -> CompoundSelect[Any]:
+    """Return the statement of `MetricSeries.above` for metrics of which these have a condition on a label."""
+    return union_all(*(_highest(place, has_label) for place, has_label in enumerate(have_labels)))
 
 
-def _highest(place: int) -> Select[Any]:
+def _highest(place: int, has_label: bool) -> Select[Any]:
     def above(table: FromClause) -> tuple[ColumnElement[bool], ...]:
         return (
             table.c.cluster_id == bindparam("of_cluster"),
             table.c.metric == bindparam(f"metric_{place}"),
             table.c.value > bindparam(f"value_{place}"),
-            table.c.labels.like(bindparam(f"label_{place}")),
+            *([table.c.labels.like(bindparam(f"label_{place}"))] if has_label else []),
         )
 
     counted, columns = metric_series.alias("counted"), metric_series.c
@@ -360,6 +369,12 @@ def _highest(place: int) -> Select[Any]:
 @lru_cache(maxsize=20_000)
 def _key(metric: str, labels: str) -> SeriesKey:
     return SeriesKey(metric, tuple(json.loads(labels).items()))
+
+
+@lru_cache(maxsize=20_000)
+def _topic(labels: str) -> str:
+    topic: str = json.loads(labels).get(TOPIC_LABEL, "")
+    return topic
 
 
 @lru_cache(maxsize=2_000)

@@ -44,7 +44,8 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -93,10 +94,26 @@ _NORMAL: Final = 1
 def reading(engine: Engine) -> Iterator[Connection]:
     """Begin a read transaction: a single snapshot on SQLite; on PostgreSQL each statement sees all earlier commits.
 
-    Raises as `writing`.
+    Within `reading_together` it is the one that has begun there. Raises as `writing`.
     """
-    with _typed_errors(engine), engine.connect() as connection, connection.begin():
-        yield connection
+    with _typed_errors(engine), ExitStack() as own:
+        stack, begun = _TOGETHER.get() or (own, {})
+        if engine not in begun:
+            stack.enter_context(_typed_errors(engine))
+            begun[engine] = stack.enter_context(engine.connect())
+            stack.enter_context(begun[engine].begin())
+        yield begun[engine]
+
+
+_TOGETHER: Final[ContextVar[tuple[ExitStack, dict[Engine, Connection]] | None]] = ContextVar("together", default=None)
+
+
+@contextmanager
+def reading_together() -> Iterator[None]:
+    """Let all `reading` in this context be one transaction of each engine, with fewer messages; an error ends it."""
+    with ExitStack() as stack:
+        stack.callback(_TOGETHER.reset, _TOGETHER.set((stack, {})))
+        yield
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools import COPIER_POOL, PoolMirror
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import HELD_BACK
+from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series
+from include.tiering.database.transactions import reading_together
 from include.tiering.errors import SettingError
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.sizes import OBJECTS_PER_SEGMENT, CostEstimate, PriceTable, estimate_cost
@@ -139,6 +141,7 @@ class BackfillService:
         self._series = series
         self._clock = clock
 
+    @reading_together()
     def of(self, topics: Collection[str] = (), *, quota: int | None = None) -> Backfill:
         """Return what it takes to copy what waits.
 
@@ -160,6 +163,9 @@ class BackfillService:
         chosen = tuple(topic for topic in found if not topics or matches(topic.topic, topics))
         if topics and not chosen:
             raise SettingError("nothing of these topics waits, as of the last size run that looked at brokers' logs")
+        measured: Collection[str] = {each.topic for each in waits}
+        if any(each.key.label(TOPIC_LABEL) not in measured for each in held_back):
+            measured = series.topics(LAG_BYTES)  # Also those of which nothing waits.
         present, copiers = in_force.of(_TOTAL), self._mirror.seen().get(COPIER_POOL)
         size_bytes, segments = sum(topic.size_bytes for topic in chosen), sum(topic.segments for topic in chosen)
         return Backfill(
@@ -182,7 +188,7 @@ class BackfillService:
             None if copiers is None else copiers.slots,
             {
                 topic: partitions
-                for topic, partitions in of_unknown_size(waits, held_back, gauges.get(OUT_OF_SIGHT, ())).items()
+                for topic, partitions in of_unknown_size(measured, held_back, gauges.get(OUT_OF_SIGHT, ())).items()
                 if not topics or matches(topic, topics)
             },
         )

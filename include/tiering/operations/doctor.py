@@ -308,8 +308,7 @@ def _to_be_read(replica: Replica) -> Line:
 
 def reason_of(code: str) -> HeldBack | IneligibleReason | None:
     """Return the reason with this code, a `HeldBack` if both enumerations have it; None if this version has none."""
-    reasons: tuple[HeldBack | IneligibleReason, ...] = (*HeldBack, *IneligibleReason)
-    return next((reason for reason in reasons if reason.code == code), None)
+    return _REASONS.get(code)
 
 
 def advice_about(reason: IneligibleReason | HeldBack, topic: str) -> str:
@@ -323,6 +322,7 @@ def _advice(reason: IneligibleReason) -> str:
     return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
 
 
+_REASONS: Final[Mapping[str, HeldBack | IneligibleReason]] = {why.code: why for why in (*IneligibleReason, *HeldBack)}
 _ADVICE: Final[Mapping[IneligibleReason, str]] = {
     IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, a checkpoint is some seconds old; if unchanged, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",

@@ -16,8 +16,8 @@ from include.tiering.configs.pools import POOLS, PoolMirror, PoolsStatus, PoolSt
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.usage_report import PoolDocument, pools_document
 from include.tiering.copying.metrics import HELD_BACK
-from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import MetricSeries, Series, SeriesSum
+from include.tiering.database.transactions import reading_together
 from include.tiering.model.sizes import PriceTable
 from include.tiering.operations import monitoring
 from include.tiering.operations.alarms import (
@@ -165,6 +165,7 @@ class OverviewService:
         self._series = series
         self._clock = clock
 
+    @reading_together()
     def now(self) -> Overview:
         """Return the present state. Raises MetadataUnavailableError."""
         now_ms, series = self._clock.now_ms(), self._series()
@@ -207,9 +208,7 @@ class OverviewService:
     @staticmethod
     def _unmeasured(series: MetricSeries, sums: Mapping[str, SeriesSum], held_back: Sequence[Series]) -> int:
         """Return of how many partitions nobody knows what waits."""
-        names = {each.key.label(TOPIC_LABEL) for each in held_back}
-        lags = series.latest((LAG_BYTES,), labels=[{TOPIC_LABEL: name} for name in names]) if names else {}
-        measured = {each.key.label(TOPIC_LABEL) for each in lags.get(LAG_BYTES, ())}
+        measured = series.topics(LAG_BYTES) if held_back else ()
         unseen = sums.get(OUT_OF_SIGHT)
         return (0 if unseen is None else round(unseen.total)) + sum(unmeasured(held_back, measured).values())
 

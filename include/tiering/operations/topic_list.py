@@ -149,7 +149,7 @@ class TopicListService:
         topics = self._with_gauges(chosen, held_back, self._configs.snapshot().values) if chosen else ()
         waits = by_topic(held_back)
         never = sorted(name for name in waits.keys() - set(every.values()) if asked.search.lower() in name.lower())
-        never_copied = {name: _codes(waits[name]) for name in never[:MOST_ROWS]}
+        never_copied = {name: codes_of(waits[name]) for name in never[:MOST_ROWS]}
         return TopicPage(tuple(topics), found, asked.offset, self.currency, self._prices.gib_month, never_copied)
 
     def named(self, topic: str, values: ConfigValues) -> Sequence[ListedTopic]:
@@ -239,7 +239,8 @@ def by_topic(series: Sequence[Series]) -> Mapping[str, Sequence[Series]]:
     return found
 
 
-def _codes(held_back: Sequence[Series]) -> tuple[str, ...]:
+def codes_of(held_back: Sequence[Series]) -> tuple[str, ...]:
+    """Return the codes of the reasons of series of partitions that a plan held back, in the order of codes."""
     return tuple(sorted(series.key.label("reason") for series in held_back))
 
 
@@ -269,7 +270,7 @@ def _listed(
         None if lag_segments is None else round(lag_segments),
         value(LAG_SECONDS),
         None if failed is None else round(failed),
-        _codes(held_back),
+        codes_of(held_back),
     )
 
 

@@ -8,15 +8,16 @@ known.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.copying.plan import HeldBack
+from include.tiering.database.metric_rows import TOPIC_LABEL
 from include.tiering.database.metric_series import Series, TopicValues
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import ReasonMembers
 from include.tiering.operations.doctor import advice_about, reason_of
-from include.tiering.operations.topic_list import by_topic, sums_by_topic
+from include.tiering.operations.topic_list import by_topic, codes_of, sums_by_topic
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress
 from include.tiering.units import format_bytes
@@ -67,12 +68,9 @@ def unmeasured(held_back: Sequence[Series], measured: Collection[str]) -> Mappin
         held_back: series of partitions that the last plan held back.
         measured: topics with a copy lag.
     """
-    others = [series for series in held_back if series.key.label("reason") != HeldBack.OUT_OF_SIGHT.code]
-    return {
-        topic: round(sum(series.value for series in own))
-        for topic, own in by_topic(others).items()
-        if topic not in measured
-    }
+    others = (series for series in held_back if series.key.label(TOPIC_LABEL) not in measured)
+    sums = sums_by_topic([series for series in others if series.key.label("reason") != HeldBack.OUT_OF_SIGHT.code])
+    return {topic: round(value) for topic, value in sums.items()}
 
 
 class WaitingGroupDocument(ReasonMembers):
@@ -99,8 +97,7 @@ def waiting_document(group: Waiting) -> WaitingGroupDocument:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TopicBackfill:
+class TopicBackfill(NamedTuple):
     """What waits of a topic, as of the size run at `as_of_ms`.
 
     Attributes:
@@ -140,17 +137,17 @@ class TopicBackfill:
 
 
 def of_unknown_size(
-    waits: Collection[TopicValues], held_back: Sequence[Series], out_of_sight: Sequence[Series]
+    measured: Collection[str], held_back: Sequence[Series], out_of_sight: Sequence[Series]
 ) -> Mapping[str, int]:
     """Return, by topic, the partitions of which it is not known how much waits, in the order of names.
 
     Args:
-        waits: the topics that size runs have measured.
+        measured: topics with a copy lag, also those of which nothing waits.
         held_back: series of partitions that the last plan held back.
         out_of_sight: series of partitions in no readable log directory, as of the last size run.
     """
     unseen = {topic: round(value) for topic, value in sums_by_topic(out_of_sight).items() if value}
-    found = Counter(unseen) + Counter(unmeasured(held_back, {each.topic for each in waits}))
+    found = Counter(unseen) + Counter(unmeasured(held_back, measured))
     return dict(sorted(found.items()))
 
 
@@ -171,10 +168,7 @@ def waiting_topics(
         batches: the batches that run now; those of commands, which may also delete, count for no topic.
     """
     copied = {batch.partition.partition(" ")[0].rpartition("-")[0] for batch in batches if batch.pool == COPIER_POOL}
-    reasons = {
-        topic: tuple(sorted(each.key.label("reason") for each in series))
-        for topic, series in by_topic(held_back).items()
-    }
+    reasons = {topic: codes_of(series) for topic, series in by_topic(held_back).items()}
     default, are_paused = limit_of(quotas.of(Scope(QuotaKind.COPY, QuotaLevel.TOPIC))), ALL_TOPICS in paused
     own = {
         scope.name: limit_of(quota)
@@ -183,15 +177,15 @@ def waiting_topics(
     }
     found = []
     for lag in waits:
-        (segments, seconds), topic = lag.others, lag.topic
-        if size_bytes := round(lag.value):
+        topic, waiting_bytes, (segments, seconds), as_of_ms = lag
+        if size_bytes := round(waiting_bytes):
             found.append(
                 TopicBackfill(
                     topic,
                     size_bytes,
                     round(segments or 0.0),
                     seconds or 0.0,
-                    lag.updated_at_ms,
+                    as_of_ms,
                     own.get(topic, default),
                     are_paused or topic in paused,
                     reasons.get(topic, ()),

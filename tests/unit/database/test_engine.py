@@ -20,7 +20,7 @@ from sqlalchemy import URL, Engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from include.tiering.database.engine import _use_write_ahead_log, open_engine
-from include.tiering.database.transactions import reading, stored_text, writing
+from include.tiering.database.transactions import reading, reading_together, stored_text, writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
@@ -144,6 +144,43 @@ class TestSqliteFile:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("BEGIN IMMEDIATE")
             other.close()
+
+    def test_what_is_read_together_is_one_snapshot_of_one_connection(self, file_engine: Engine):
+        def number() -> int:
+            with reading(file_engine) as connection:
+                return connection.execute(text("SELECT count(*) FROM t")).scalar_one()
+
+        def add() -> None:
+            with writing(file_engine) as connection:
+                connection.execute(text("INSERT INTO t VALUES (1)"))
+
+        with writing(file_engine) as connection:
+            connection.execute(text("CREATE TABLE t (a)"))
+        begun: list[object] = []
+        note = begun.append
+        with reading_together():
+            event.listen(file_engine, "begin", note)
+            assert number() == 0
+            add()
+            assert number() == 0
+            event.remove(file_engine, "begin", note)
+            assert len(begun) == 2  # One of them writes.
+        assert number() == 1
+
+    def test_an_error_ends_what_is_read_together_and_gives_its_connection_back(self, file_engine: Engine):
+        with pytest.raises(MetadataUnavailableError), reading_together(), reading(file_engine) as connection:
+            connection.execute(text("SELECT a FROM nowhere"))
+        assert file_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+        with reading(file_engine) as connection:
+            assert connection.execute(text("SELECT 1")).scalar_one() == 1
+
+    def test_an_error_at_the_end_of_what_is_read_together_has_its_type(self, file_engine: Engine):
+        def fail(_connection: object) -> None:
+            raise OperationalError("COMMIT", None, Exception("the server has gone away"))
+
+        event.listen(file_engine, "commit", fail)
+        with pytest.raises(MetadataUnavailableError, match="gone away"), reading_together(), reading(file_engine):
+            pass
 
     def test_a_file_that_is_no_database(self, path: Path):
         path.write_bytes(b"not a database at all" * 100)

@@ -88,11 +88,11 @@ def test_a_pool_without_slots_is_named_before_the_time_at_the_quotas() -> None:
 def test_what_a_topic_waits_for_is_what_stops_it_first() -> None:
     plain = TopicBackfill("a", 900, 1, 0, NOW_MS)
     assert plain.waits_for(2) == ("a run of tiering_copy",)
-    narrow = replace(plain, quota=6144)
+    narrow = plain._replace(quota=6144)
     assert narrow.waits_for(None) == ("a run of tiering_copy, at most 6.0 KiB/s by its own quota",)
-    running = replace(narrow, is_copied=True)
+    running = narrow._replace(is_copied=True)
     assert running.waits_for(2) == ("the copy that runs now, at most 6.0 KiB/s by its own quota",)
-    held = replace(running, held_back=("hole", "of-a-later-version"), is_paused=True)
+    held = running._replace(held_back=("hole", "of-a-later-version"), is_paused=True)
     stopped, paused, hole, unknown, running_now = held.waits_for(0)
     assert "remote_log_copier, which has 0" in stopped
     assert (paused, unknown) == ("the end of its pause", "of-a-later-version")
@@ -112,7 +112,6 @@ def test_topics_of_running_copies_are_known_by_their_batches() -> None:
 
 
 def test_partitions_of_which_nobody_knows_what_waits_are_named() -> None:
-    waits = [TopicValues("clicks", 5.0, (1.0, 1.0), NOW_MS)]
     held_back = [
         series("tiering_copy_held_back_partitions", 1, topic="payments", reason="above-last-stable-offset"),
         series("tiering_copy_held_back_partitions", 2, topic="clicks", reason="no-leader-replica"),
@@ -121,7 +120,7 @@ def test_partitions_of_which_nobody_knows_what_waits_are_named() -> None:
         series("tiering_remote_copy_out_of_sight_partitions", value, topic=topic)
         for topic, value in (("clicks", 2), ("orders", 0))
     ]
-    unmeasured = of_unknown_size(waits, held_back, unseen)
+    unmeasured = of_unknown_size({"clicks"}, held_back, unseen)
     assert unmeasured == {"clicks": 2, "payments": 1}
     found = replace(of_topics(TopicBackfill("clicks", 5, 1, 0, NOW_MS)), unmeasured=unmeasured)
     assert backfill_document(found)["unmeasured"] == [

@@ -264,7 +264,9 @@ def test_the_first_line_says_of_how_many_partitions_nobody_knows_what_waits(tmp_
         recorder.set(OUT_OF_SIGHT, 2, "clicks")
     with archive.open() as app:
         document = overview_document(app.operations.overview.now())
+        backfill = app.operations.backfill.of()
     assert document["totals"]["unmeasured_partitions"] == 3
+    assert backfill.unmeasured == {"clicks": 2, "payments": 1}
 
 
 def sized(archive: Archive) -> None:

@@ -70,7 +70,7 @@ def _grown(array: _Array, used: int, more: int) -> _Array:
 
 
 def _new_strings(rows: int, size_bytes: int) -> ByteStrings:
-    return _new_ends(rows), np.empty(rows, np.bool_), np.empty(size_bytes, np.uint8)
+    return _new_ends(rows), np.empty(rows, np.bool_), np.frombuffer(pa.allocate_buffer(size_bytes), np.uint8)
 
 
 def _new_ends(rows: int) -> Ends:

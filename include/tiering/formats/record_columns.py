@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import BatchTooLargeError, FormatError
 from include.tiering.formats.record_batch import BatchHeader
 from include.tiering.formats.record_parser import (
     BEYOND_TIME,
@@ -39,6 +39,7 @@ MAX_BYTES: Final = 8 * MIB
 _MIN_HEADER_BYTES: Final = 2
 _FIRST_ROWS: Final = 10_000
 _FIRST_BYTES: Final = MIB
+_MOST_BYTES: Final = 2**31 - 1
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS: Final = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
@@ -146,12 +147,15 @@ class RecordColumns:
             last_offset: records above it are left out.
 
         Raises:
+            BatchTooLargeError: it has more than a column can have, 2 GiB, or decompresses to more than 64 MiB.
             FormatError: the batch cannot be decompressed, or a record breaks its format, or has a timestamp beyond what
                 a column can have; the position is that in the decompressed records.
         """
         plain = self._decompressor.decompress(header.codec, payload)
         if header.record_count * MIN_RECORD_BYTES > len(plain):
             raise FormatError(f"{len(plain)} bytes cannot have the {header.record_count} records of the header")
+        if self._size_bytes + len(plain) > _MOST_BYTES:
+            raise BatchTooLargeError(f"{len(plain)} bytes of records are more than a column has, {_MOST_BYTES} at most")
         self._reserve(header.record_count, len(plain))
         append_ms = header.max_timestamp if header.has_log_append_time else NO_APPEND_TIME
         status, self.rows, position = parse_records(

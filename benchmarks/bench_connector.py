@@ -305,11 +305,13 @@ class Readers:
         Raises:
             RuntimeError: other records were read.
         """
+        from spark_jobs.kafka_tiered import BATCH_BYTES
+
         with open_app(load_settings(self.config)) as app:
             (partition,) = (each for each in app.adapters.stores.metadata.partitions() if each.topic == offsets.topic)
             end = Bound(BoundKind.OFFSET, offsets.end)
             plan = app.reading.plan_scan(ScanRequest((PartitionScan(partition, end=end),)))
-            columns = RecordColumns(offsets.topic, 0)
+            columns = RecordColumns(offsets.topic, 0, max_bytes=BATCH_BYTES)
             found = sum(batch.num_rows for task in plan.tasks for batch in app.reading.scan(task, columns))
         if found != offsets.end:
             raise RuntimeError(f"{offsets.topic}: {found} records were read, not {offsets.end}")

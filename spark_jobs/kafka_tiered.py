@@ -16,6 +16,7 @@ What Spark pickles are the options and ranges of segments: no address, no login.
 the settings, as a file that `config` or `TIERING_CONFIG` names, or as variables.
 """
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from include.tiering.errors import SettingError
 from include.tiering.reading.plan_scan import ScanTask
 from include.tiering.reading.report import said_of_scan
 from include.tiering.telemetry import get_logger, log_to_stderr
+from include.tiering.units import MIB
 from spark_jobs.kafka_tiered_options import PushedFilters, ReadOptions, pushed_filters, read_options, scan_request
 from spark_jobs.shared import ParentWatch
 
@@ -64,6 +66,10 @@ COLUMNS: Final = StructType(
 )
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS: Final = StructField("headers", ArrayType(_HEADER))
+BATCH_BYTES: Final = MIB
+"""About how many bytes of records Spark gets at once. They are copied five times between a segment and a row of Spark,
+which is faster while they are in the processor's cache; and the JVM keeps no buffers above 4 MiB for the next ones."""
+
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _log: Final = get_logger("include.tiering.kafka_tiered")
 
@@ -82,14 +88,20 @@ class KafkaTieredSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        options = read_options(self.options)
-        return StructType([*COLUMNS.fields, HEADERS]) if options.include_headers else COLUMNS
+        columns = _columns(read_options(self.options))
+        _exempt_from_collection()
+        return columns
 
     def reader(self, schema: StructType) -> "KafkaTieredReader":
-        if schema != self.schema():
-            raise SettingError(f"{FORMAT} has the columns {self.schema().simpleString()}: leave out .schema(...)")
-        reader = FilteringReader if read_options(self.options).push_filters else KafkaTieredReader
+        options = read_options(self.options)
+        if schema != (columns := _columns(options)):
+            raise SettingError(f"{FORMAT} has the columns {columns.simpleString()}: leave out .schema(...)")
+        reader = FilteringReader if options.push_filters else KafkaTieredReader
         return reader(dict(self.options))
+
+
+def _columns(options: ReadOptions) -> StructType:
+    return StructType([*COLUMNS.fields, HEADERS]) if options.include_headers else COLUMNS
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,7 @@ class KafkaTieredReader(DataSourceReader):
             for sentence in plan.said:
                 _log.warning("%s", sentence)
             _log.info("%s: %s", FORMAT, said_of_scan(plan, app.reading.least_seconds(plan, options.client)))
+        _exempt_from_collection()
         return [ScanPartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -129,9 +142,12 @@ class KafkaTieredReader(DataSourceReader):
         _log_to_stderr()
         options = read_options(self._options)
         read = partition.task[0].segment.topic_id_partition
-        columns = RecordColumns(read.topic, read.partition, include_headers=options.include_headers)
+        columns = RecordColumns(
+            read.topic, read.partition, include_headers=options.include_headers, max_bytes=BATCH_BYTES
+        )
         with ParentWatch(), _open_app(options) as app:
             yield from app.reading.scan(partition.task, columns, options.client)
+        _exempt_from_collection()
 
 
 class FilteringReader(KafkaTieredReader):
@@ -157,3 +173,13 @@ def _open_app(options: ReadOptions) -> "AbstractContextManager[App]":
 def _log_to_stderr() -> None:
     """Let lines of the library reach the log of the process, once for each process."""
     log_to_stderr(logging.INFO)
+
+
+@cache
+def _exempt_from_collection() -> None:
+    """Exempt from garbage collection what this process has: its modules, above all. Only the first call does this.
+
+    Spark uses its Python processes again, and lets each collect garbage after a step of a query or a task. That takes a
+    tenth of a second for these modules, for which the next step or task waits.
+    """
+    gc.freeze()

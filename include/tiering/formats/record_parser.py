@@ -1,4 +1,4 @@
-"""Where the fields of a batch's records are, found by compiled code: no Python object is made for a record.
+"""Compiled code that puts the fields of a batch's records into arrays: no Python object is made for a record.
 
 Numba compiles the functions at their first call, which takes some seconds, and keeps the result in a cache on disk:
 beside this file, or in the user's directory for caches if nothing can be written beside this file, as in a zip file. A
@@ -6,11 +6,13 @@ process that finds the result there needs a few tenths of a second. If neither d
 compiles the functions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 MAX_MS: Final = (2**63 - 1) // 1000
@@ -27,25 +29,26 @@ _INT64_BITS: Final = 64
 _SEVEN_BITS: Final = 127
 _NOT_NEGATIVE: Final = 2**63 - 1
 
-Positions: TypeAlias = NDArray[np.int32]
+Ends: TypeAlias = NDArray[np.int32]
+Given: TypeAlias = NDArray[np.bool_]
+Content: TypeAlias = NDArray[np.uint8]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 # Compiled functions get plain tuples and no classes of this file: the cache on disk names the classes of arguments, and
 # reading it fails if a later version of this file lacks one of them.
-Spans: TypeAlias = tuple[Positions, NDArray[np.bool_]]
-"""Where the byte string of each row of a column is; and for each row, whether it has one, or is null.
+ByteStrings: TypeAlias = tuple[Ends, Given, Content]
+"""A column of byte strings: for each row, where its byte string ends in the content (item n + 1: row n; item 0 is 0),
+and whether it has one, or is null; the content of all rows."""
 
-The byte string of row n reaches from item 2n + 1 of the positions to item 2n + 2 (exclusive); item 0 is 0. A null has
-two equal items.
-"""
-
-Headers: TypeAlias = tuple[Positions, Spans, Spans]
+Headers: TypeAlias = tuple[Ends, ByteStrings, ByteStrings]
 """Where the headers of each row end among all headers (item n + 1: row n); the names of all headers; their values."""
 
-RecordArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], Spans, Spans, Headers]
-"""Where rows are written to: offsets, times in microseconds, keys, values, headers."""
+RecordArrays: TypeAlias = tuple[
+    NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], ByteStrings, ByteStrings, Headers
+]
+"""Where rows are written to: offsets, times in microseconds, types of the times, keys, values, headers."""
 
 
 def _compiled(function: _Function) -> _Function:
@@ -57,7 +60,7 @@ def _compiled(function: _Function) -> _Function:
 
 
 @_compiled
-def _varint(plain: NDArray[np.uint8], at: int, end: int, bits: int) -> tuple[int, int]:
+def _varint(plain: Content, at: int, end: int, bits: int) -> tuple[int, int]:
     """Return a zig-zag number and the position after it; the position is -1 if it is cut off or too long."""
     value = 0
     shift = 0
@@ -71,23 +74,42 @@ def _varint(plain: NDArray[np.uint8], at: int, end: int, bits: int) -> tuple[int
     return 0, -1
 
 
+def _copy_code(_: Any, source: Any, at: Any, target: Any, to: Any, size_bytes: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return the types of `_copy`, and what generates its code: a call of the C library's memcpy."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        source, at, target, to, size_bytes = arguments
+        read = context.make_array(signature.args[0])(context, builder, source).data
+        written = context.make_array(signature.args[2])(context, builder, target).data
+        cgutils.raw_memcpy(builder, builder.gep(written, [to]), builder.gep(read, [at]), size_bytes, 1)
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, target, types.int64, types.int64), generate
+
+
+_copy: Callable[[Content, int, Content, int, int], None] = intrinsic(_copy_code)
+"""Copies bytes from a position of an array to a position of another one; nothing checks that they are in the arrays.
+
+A loop of Numba takes several times as long, and slices longer still: they copy one byte at a time."""
+
+
 @_compiled
-def _field(plain: NDArray[np.uint8], at: int, end: int, spans: Spans, row: int) -> int:
-    """Store the position of a field whose length is written before it; return its end, or -1 if it is cut off."""
+def _field(plain: Content, at: int, end: int, strings: ByteStrings, row: int) -> int:
+    """Append a field whose length is written before it; return its end, or -1 if it is cut off."""
     length, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or length > end - at:
         return -1
-    positions, given = spans
+    ends, given, content = strings
     given[row] = length >= 0
-    positions[2 * row + 1] = at
-    at += max(length, 0)
-    positions[2 * row + 2] = at
-    return at
+    length = max(length, 0)
+    _copy(plain, at, content, ends[row], length)
+    ends[row + 1] = ends[row] + length
+    return at + length
 
 
 @_compiled
-def _headers(plain: NDArray[np.uint8], at: int, end: int, headers: Headers, rows: int) -> int:
-    """Store the positions of the headers of a record; return their end, or -1 if one breaks the format."""
+def _headers(plain: Content, at: int, end: int, headers: Headers, rows: int) -> int:
+    """Append the headers of a record; return their end, or -1 if one breaks the format."""
     count, at = _varint(plain, at, end, _INT32_BITS)
     if at < 0 or count < 0:
         return -1
@@ -107,33 +129,34 @@ def _headers(plain: NDArray[np.uint8], at: int, end: int, headers: Headers, rows
 
 @_compiled
 def parse_records(
-    plain: NDArray[np.uint8],
-    where: tuple[int, int, int],
+    plain: Content,
+    count: int,
     base: tuple[int, int, int],
     wanted: tuple[int, int],
     with_headers: bool,
     arrays: RecordArrays,
     rows: int,
 ) -> tuple[int, int, int]:
-    """Find the records of a batch, and append a row for each that is wanted.
+    """Append a row for each record of a batch that is wanted.
 
     Args:
-        plain: decompressed records, of this batch and others.
-        where: where those of this batch begin and end (exclusive) in `plain`, and how many there should be.
+        plain: the decompressed records of the batch.
+        count: how many there should be.
         base: base offset and base timestamp (ms) of the batch, and the timestamp (ms) of all its records, or
             NO_APPEND_TIME if each has its own.
         wanted: the first and the last offset that are wanted, both inclusive.
         with_headers: whether headers are wanted.
-        arrays: where to write, with space for all records of the batch, and for a header for every two bytes of them.
+        arrays: where to write, with space for all records of the batch, and for a header for every two bytes of them;
+            each content has space for all bytes of the batch.
         rows: how many rows the arrays have already.
 
     Returns:
         PARSED, MALFORMED or BEYOND_TIME; the rows that the arrays have now; the position in `plain` where it ended.
     """
-    at, batch_end, count = where
+    at, batch_end = 0, len(plain)
     base_offset, base_ms, append_ms = base
     first_offset, last_offset = wanted
-    offsets, times_us, keys, values, headers = arrays
+    offsets, times_us, types, keys, values, headers = arrays
     previous = -1
     for _ in range(count):
         begin = at
@@ -158,6 +181,7 @@ def parse_records(
                 return MALFORMED, rows, begin
             offsets[rows] = base_offset + delta
             times_us[rows] = time_ms * 1000
+            types[rows] = append_ms != NO_APPEND_TIME
             rows += 1
         at = end
     return PARSED if at == batch_end else MALFORMED, rows, at

@@ -303,15 +303,12 @@ class SharedQuotas:
         self._started = False
 
     def copy(self, broker_id: int, topic: str, *, go_on: GoOn) -> ByteLimiter:
-        self._start()
         return self._limiter(copy_scopes(broker_id, topic), topic, go_on, keeps_turn=True)
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
-        self._start()
         return self._limiter(fetch_scopes(broker_id, topic, client), topic, go_on)
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
-        self._start()
         return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
 
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
@@ -321,8 +318,9 @@ class SharedQuotas:
 
     def share(self, scope: Scope) -> float | None:
         """Implement `Quotas.share`."""
+        share = self._pacing.share(scope)
         self._start()
-        return self._pacing.share(scope)
+        return share
 
     def admission(self, *, samples: int, sample_ms: int) -> ReadAdmission:
         """Implement `Quotas.admission`."""
@@ -341,7 +339,9 @@ class SharedQuotas:
                 self._renewer.close()
 
     def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, *, keeps_turn: bool = False) -> ByteLimiter:
-        return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer, keeps_turn=keeps_turn)
+        limiter = ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer, keeps_turn=keeps_turn)
+        self._start()
+        return limiter
 
     def _report(self, row: LedgerRow) -> None:
         now = row.quotas.bytes_per_second
@@ -350,6 +350,7 @@ class SharedQuotas:
             self._reported = now
 
     def _start(self) -> None:
+        """Start the rounds, after the caller's scopes are known: else they would have to wait for the second round."""
         with self._lock:
             if not self._started:
                 self._renewer.start()

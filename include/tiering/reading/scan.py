@@ -104,32 +104,34 @@ def batches_of(blocks: Iterable[bytes], position: int) -> Iterator[tuple[int, Ba
     Raises:
         FormatError: a header is invalid, or the blocks end within a batch. The CRC-32C is not compared.
     """
-    pending = memoryview(b"")
-    wanted_bytes = HEADER_SIZE
-    parts: list[bytes | memoryview] = []
-    held_bytes = 0
+    begun = bytearray()
     for block in blocks:
-        parts.append(block)
-        held_bytes += len(block)
-        if held_bytes < wanted_bytes:
-            continue
-        pending = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
-        at = 0
-        while True:
-            left_bytes = len(pending) - at
-            if left_bytes < HEADER_SIZE:
-                wanted_bytes = HEADER_SIZE
-                break
-            header = header_at(pending, at, position)
-            if left_bytes < header.size_bytes:
-                wanted_bytes = header.size_bytes
-                break
-            yield position, header, pending[at : at + header.size_bytes]
-            at += header.size_bytes
-            position += header.size_bytes
-        parts, held_bytes = [pending[at:]], len(pending) - at
-    if held_bytes:
-        raise FormatError(f"{held_bytes} bytes are left over", position)
+        rest = memoryview(block)
+        while rest:
+            if not begun and len(rest) >= HEADER_SIZE:
+                header = header_at(rest, 0, position)
+                if len(rest) >= header.size_bytes:
+                    yield position, header, rest[: header.size_bytes]
+                    position, rest = position + header.size_bytes, rest[header.size_bytes :]
+                    continue
+            # Only a batch that goes on in the next block is copied.
+            rest = _moved(rest, begun, HEADER_SIZE)
+            if len(begun) < HEADER_SIZE:
+                continue
+            header = header_at(begun, 0, position)
+            rest = _moved(rest, begun, header.size_bytes)
+            if len(begun) == header.size_bytes:
+                yield position, header, memoryview(begun)
+                position, begun = position + header.size_bytes, bytearray()
+    if begun:
+        raise FormatError(f"{len(begun)} bytes are left over", position)
+
+
+def _moved(rest: memoryview, begun: bytearray, size_bytes: int) -> memoryview:
+    """Move bytes to the end of `begun` until it has `size_bytes`; return the others."""
+    missing = max(size_bytes - len(begun), 0)
+    begun += rest[:missing]
+    return rest[missing:]
 
 
 class AbortedBatches:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import FormatError
+from include.tiering.errors import BatchTooLargeError, FormatError
+from include.tiering.formats import record_columns
 from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_APPEND_TIME_FLAG, BatchHeader, Codec, parse_header
 from include.tiering.formats.record_columns import HEADERS, SCHEMA, RecordColumns
@@ -135,6 +136,15 @@ def test_a_timestamp_beyond_microseconds() -> None:
     batch = record_batch(0, records=record(0, b"x"), timestamp_ms=2**62)
     with pytest.raises(FormatError, match="microseconds"):
         add(RecordColumns("orders", 0), batch)
+
+
+def test_more_than_the_positions_of_a_column_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, batch = RecordColumns("orders", 0), record_batch(0, records=record(0, bytes(100)))
+    monkeypatch.setattr(record_columns, "_MOST_BYTES", 2 * (len(batch) - HEADER_SIZE))
+    add(columns, batch)
+    add(columns, batch)
+    with pytest.raises(BatchTooLargeError, match="more than a column has"):
+        add(columns, batch)
 
 
 def damaged(header: BatchHeader, plain: bytes) -> str:

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -830,3 +830,36 @@ def test_the_first_round_reports_that_there_is_no_quota() -> None:
     quotas.share(PACED_SCOPE)
     eventually(lambda: observed.quotas == {}, "no quota is in force")
     quotas.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda quotas: quotas.copy(1, "orders", go_on=lambda: None),
+        lambda quotas: quotas.share(PACED_SCOPE),
+    ],
+    ids=["limiter", "share"],
+)
+def test_the_first_round_knows_what_was_asked_for(
+    ask: Callable[[SharedQuotas], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first sender waits for the second round. Here the first one is over before `start` returns."""
+    ledger, start, first = MemoryLedgerStore(), AllocationRenewer.start, list[LedgerRow]()
+
+    def started(renewer: AllocationRenewer) -> None:
+        start(renewer)
+        eventually(lambda: ledger.exchange(lambda row: row).workers, "the first round is over")
+        first.append(ledger.exchange(lambda row: row))
+
+    monkeypatch.setattr(AllocationRenewer, "start", started)
+    quotas = SharedQuotas(
+        ledger,
+        SystemClock(),
+        random_bytes=bytes,
+        stored_quotas=lambda: QuotasInForce(1, {PACED_SCOPE: 5_000_000}),
+        observer=Observed(),
+    )
+    ask(quotas)
+    quotas.close()
+    ((entry,),) = (row.workers.values() for row in first)
+    assert PACED_SCOPE in entry.allocations

@@ -54,28 +54,45 @@ def broker_deployment(
 ) -> BrokerDeployment:
     """A new one: its database is made. `directory` must not be within the brokers' or the store's.
 
-    With `reads_leaders` it has no path of the brokers: it knows bootstrap servers and a store, and that a segment of a
-    single broker need not settle.
+    With `reads_leaders` it has no path of the brokers.
     """
+    assert cluster.remote_dir is not None, "this cluster has no tiered storage"
     directory.mkdir(parents=True, exist_ok=True)
+    dirs = [f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers]
+    config = new_deployment(
+        directory,
+        topics,
+        cluster.bootstrap,
+        cluster.remote_dir,
+        'remote_storage.layout = "local_tiered_storage"',
+        # A topic that was written a moment ago seems to grow by megabytes a second, for ever.
+        "tiering.handover.hold.hours = 0",
+        *(leaders_settings(directory) if reads_leaders else dirs),
+    )
+    return BrokerDeployment(cluster, config)
+
+
+def leaders_settings(spool: Path) -> Sequence[str]:
+    """Of a deployment that knows bootstrap servers and a store: a segment of a single broker need not settle."""
+    return f'leaders.spool_directory = "{spool}"', "leaders.settle_ms = 0"
+
+
+def new_deployment(directory: Path, topics: Sequence[str], bootstrap: str, store: Path, *settings: str) -> Path:
+    """Write the settings file into `directory`, and make the database and the directory of the store.
+
+    Returns:
+        The settings file.
+    """
+    store.mkdir(parents=True, exist_ok=True)
     config = directory / "tiering.toml"
     lines = [
         f"topics.include = {json.dumps(list(topics))}",
-        f'cluster.bootstrap_servers = "{cluster.bootstrap}"',
-        f'remote_storage.url = "file://{cluster.remote_dir}"',
-        'remote_storage.layout = "local_tiered_storage"',
+        f'cluster.bootstrap_servers = "{bootstrap}"',
+        f'remote_storage.url = "file://{store}"',
         f'metadata.url = "sqlite:///{directory}/metadata.sqlite"',
-        # A topic that was written a moment ago seems to grow by megabytes a second, for ever.
-        "tiering.handover.hold.hours = 0",
+        *settings,
     ]
-    if reads_leaders:
-        lines += [f'leaders.spool_directory = "{directory}"', "leaders.settle_ms = 0"]
-    else:
-        lines += [
-            f'[[log_dirs]]\nbroker_id = {broker.node_id}\npath = "{broker.log_dir}"' for broker in cluster.brokers
-        ]
     config.write_text("\n".join(lines))
-    made = BrokerDeployment(cluster, config)
-    with made.library() as app:
+    with open_app(load_settings(config)) as app:
         app.set_up.migrate()
-    return made
+    return config

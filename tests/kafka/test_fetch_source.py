@@ -10,13 +10,14 @@ from confluent_kafka import Producer, TopicPartition
 
 from include.tiering.clock import SystemClock
 from include.tiering.formats.checkpoints import parse_leader_epochs
-from include.tiering.formats.indexes import parse_offset_index, parse_producer_snapshot, parse_time_index
+from include.tiering.formats.indexes import parse_offset_index, parse_producer_snapshot
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
 from include.tiering.kafka.fetch_api.source import FetchLimits, FetchSource
 from include.tiering.kafka.fetch_api.spool import Spool
 from include.tiering.kafka.log_dirs.contract import LogSegment
 from include.tiering.kafka.protocol.login import BrokerLogin
+from tests.doubles.index_look_ups import Indexes, SegmentLookUps
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, kafka_cluster
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
@@ -76,7 +77,7 @@ def test_every_closed_range_is_a_segment_of_the_broker(cluster: KafkaCluster, so
             opened.recheck()
         stem = directory / f"{segment.base_offset:020}"
         assert log == stem.with_suffix(".log").read_bytes()
-        assert_leads_alike(segment, data.offset_index, data.time_index, stem)
+        assert_leads_alike(segment, bytes(log), Indexes(data.offset_index, data.time_index), stem)
         transactions = stem.with_suffix(".txnindex")
         assert (data.transaction_index or b"") == (transactions.read_bytes() if transactions.exists() else b"")
         snapshot = directory / f"{segment.end_offset + 1:020}.snapshot"
@@ -135,15 +136,15 @@ def _send_values(cluster: KafkaCluster, values: Sequence[bytes | None]) -> None:
     assert not any(refused), refused
 
 
-def assert_leads_alike(segment: LogSegment, offset_index: bytes, time_index: bytes, stem: Path) -> None:
-    """The same entries, but for a segment that a restart is in: there a broker begins to count anew."""
+def assert_leads_alike(segment: LogSegment, log: bytes, ours: Indexes, stem: Path) -> None:
+    """The same entries, but for a segment that a restart is in, where a broker begins to count anew; the same records.
+
+    Every offset and every timestamp is looked up.
+    """
     base = segment.base_offset
-    ours = parse_offset_index(offset_index, base_offset=base)
-    theirs = parse_offset_index(stem.with_suffix(".index").read_bytes(), base_offset=base)
-    assert abs(len(ours) - len(theirs)) <= len(segment.leader_epochs)
-    our_times = parse_time_index(time_index, base_offset=base)
-    their_times = parse_time_index(stem.with_suffix(".timeindex").read_bytes(), base_offset=base)
-    assert our_times.largest_timestamp_ms == their_times.largest_timestamp_ms
+    theirs = Indexes(stem.with_suffix(".index").read_bytes(), stem.with_suffix(".timeindex").read_bytes())
+    assert abs(len(ours.offsets(base)) - len(theirs.offsets(base))) <= len(segment.leader_epochs)
+    assert ours.times(base)[-1] == theirs.times(base)[-1]
     if len(segment.leader_epochs) == 1:
-        assert offset_index == stem.with_suffix(".index").read_bytes()
-        assert time_index == stem.with_suffix(".timeindex").read_bytes()
+        assert ours == theirs
+    assert list(SegmentLookUps(base, log).differences(ours, theirs)) == []

@@ -48,7 +48,7 @@ def test_everything_is_served_from_what_was_fetched(deployment: BrokerDeployment
     Writer(cluster.bootstrap, "zstd").send(TOPIC, PARTITIONS, 3, value_bytes=600_000)
     _fill(cluster)
     cluster.alter_topic(TOPIC, segment_bytes=str(OTHER_SEGMENT_BYTES))
-    dry = deployment.command("handover", TOPIC, "--dry-run", "--json")
+    dry = deployment.command("handover", TOPIC, "--dry-run", "--json", seconds=LONG_SECONDS)
     assert dry.returncode == 0, f"{dry.stdout[-3000:]}{dry.stderr[-3000:]}"
 
     with running_producers(cluster.bootstrap, TOPIC, PARTITIONS, pause_seconds=0.3):
@@ -108,7 +108,9 @@ def test_the_newest_part_of_leaders_logs_is_rehearsed(
     before = cluster.topic_config(TOPIC), [cluster.latest("__remote_log_metadata", number) for number in range(3)]
 
     home = ("--kafka-home", str(jars(cluster.version)))
-    limit = ("--rehearse-bytes", str(SEGMENT_BYTES * 3 // 2))
+    # The rehearsal's files have 3/4 of a segment: three of them and the active one. So its second segment ends in the
+    # third file, which is rolled, whatever the active one has.
+    limit = ("--rehearse-bytes", str(SEGMENT_BYTES * 3))
     arguments = ("handover", TOPIC, "--rehearse", *limit, *home, "--keep", "--json")
     done = deployment.command(*arguments, seconds=LONG_SECONDS)
 

@@ -19,6 +19,7 @@ from include.tiering.copying.plan import CopyPlan
 from include.tiering.errors import TieringError
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.settings import load_settings
+from tests.doubles.broker_deployment import leaders_settings, new_deployment
 from tests.doubles.copied_state import fetched
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer
@@ -93,20 +94,8 @@ def _bytes_between(log: bytes, base: int, end: int) -> bytes:
 
 
 def platform_of(cluster: KafkaCluster, topic: str, directory: Path, bootstrap: str) -> Platform:
-    (directory / "store").mkdir()
-    config = directory / "tiering.toml"
-    lines = [
-        f'topics.include = ["{topic}"]',
-        f'cluster.bootstrap_servers = "{bootstrap}"',
-        f'remote_storage.url = "file://{directory}/store"',
-        f'metadata.url = "sqlite:///{directory}/metadata.sqlite"',
-        f'leaders.spool_directory = "{directory}"',
-        "leaders.settle_ms = 0",
-        "tiering.copier.max.transfers = 1",
-    ]
-    config.write_text("\n".join(lines))
-    with open_app(load_settings(config)) as app:
-        app.set_up.migrate()
+    settings = *leaders_settings(directory), "tiering.copier.max.transfers = 1"
+    config = new_deployment(directory, [topic], bootstrap, directory / "store", *settings)
     return Platform(cluster, topic, config)
 
 

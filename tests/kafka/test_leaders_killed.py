@@ -15,6 +15,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.settings import load_settings
+from tests.doubles.broker_deployment import leaders_settings, new_deployment
 from tests.doubles.copied_state import fetched
 from tests.doubles.copy_process import kill_worker, run_worker, worker_template
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster
@@ -113,24 +114,13 @@ class Platform:
 @pytest.fixture
 def platform(cluster: KafkaCluster, tmp_path: Path) -> Platform:
     (tmp_path / "spool").mkdir()
-    (tmp_path / "store").mkdir()
-    config = tmp_path / "tiering.toml"
-    lines = [
-        f'topics.include = ["{TOPIC}"]',
-        f'cluster.bootstrap_servers = "{cluster.bootstrap}"',
-        f'remote_storage.url = "file://{tmp_path}/store"',
-        f'metadata.url = "sqlite:///{tmp_path}/metadata.sqlite"',
-        f'leaders.spool_directory = "{tmp_path}/spool"',
-        "leaders.settle_ms = 0",
+    settings = (
+        *leaders_settings(tmp_path / "spool"),
         f"tiering.copier.lease.ms = {LEASE_MS}",
         # What a killed worker leaves is known exactly with one transfer at a time.
         "tiering.copier.max.transfers = 1",
-    ]
-    config.write_text("\n".join(lines))
-    made = Platform(tmp_path, config)
-    with made.opened() as app:
-        app.set_up.migrate()
-    return made
+    )
+    return Platform(tmp_path, new_deployment(tmp_path, [TOPIC], cluster.bootstrap, tmp_path / "store", *settings))
 
 
 def require_ended(cluster: KafkaCluster, platform: Platform) -> None:

@@ -16,6 +16,7 @@ from include.tiering.app import App
 from include.tiering.app.metrics import METRICS
 from include.tiering.app.recovery import record_drill
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.copying.metrics import LEADER_THROTTLED_SECONDS
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -105,6 +106,8 @@ def archived(directory: Path) -> Samples:
         needs = RecoveryNeeds(topic_bytes=1, store_bytes=1, disk_bytes=1, work_seconds=1.0)
         steps = ((DrillStep.REBUILD, 1.5),)
         record_drill(app, DrillReport("orders", "4.3.1", steps, (), ("a segment is lost",), needs), "test")
+        # What a read of a leader does that has a client quota: tests/kafka/test_leaders_throttled.py.
+        app.adapters.recorder.add(LEADER_THROTTLED_SECONDS, 1.0, "orders")
         app.copying.plan("the broker has deleted what was not copied")
         app.sizes.report()
     _raise(found, scraped(archive.open, began_ms))

@@ -217,11 +217,17 @@ class Adapters:
     @cached_property
     def leader_logs(self) -> "KafkaLeaderLogs":
         """Connections to the leaders, opened when they are needed. Raises SettingError without bootstrap servers."""
+        from include.tiering.copying.metrics import LEADER_THROTTLED_SECONDS
         from include.tiering.kafka.fetch_api.leader_logs import KafkaLeaderLogs
         from include.tiering.kafka.protocol.login import BrokerLogin
 
         login, pace = BrokerLogin.from_config(self.client_config()), self.settings.leaders.max_bytes_per_second
-        return KafkaLeaderLogs(login, self.clock, pace)
+        return KafkaLeaderLogs(
+            login,
+            self.clock,
+            pace,
+            on_throttled=lambda topic, seconds: self.recorder.add(LEADER_THROTTLED_SECONDS, seconds, topic),
+        )
 
     @property
     def has_brokers(self) -> bool:

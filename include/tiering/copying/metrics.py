@@ -45,6 +45,13 @@ COPY_SENT_BYTES: Final = Metric(
     ("topic",),
     "Bytes of all objects (log, indexes, manifest) of every segment that a batch sent and that became FINISHED.",
 )
+LEADER_THROTTLED_SECONDS: Final = Metric(
+    "tiering_leader_throttled_seconds",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Seconds that reads of leaders' logs waited, summed over all reads, because a broker throttled them by a client "
+    "quota of its own.",
+)
 HELD_BACK: Final = Metric(
     "tiering_copy_held_back_partitions",
     MetricKind.GAUGE,
@@ -53,7 +60,15 @@ HELD_BACK: Final = Metric(
     "reason. Topics that are never copied, and what another owner copies, do not count.",
 )
 
-COPY_METRICS: Final = (COPY_BYTES, COPY_REQUESTS, COPY_ERRORS, COPY_ERRORS_BY_CLASS, COPY_SENT_BYTES, HELD_BACK)
+COPY_METRICS: Final = (
+    COPY_BYTES,
+    COPY_REQUESTS,
+    COPY_ERRORS,
+    COPY_ERRORS_BY_CLASS,
+    COPY_SENT_BYTES,
+    LEADER_THROTTLED_SECONDS,
+    HELD_BACK,
+)
 
 
 def publish_held_back(recorder: "MetricsRecorder", held_back: "Iterable[HeldBackPartition]") -> None:

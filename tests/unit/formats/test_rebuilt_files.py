@@ -1,20 +1,18 @@
-"""What is rebuilt from the batches of a `.log` is what real brokers wrote beside it."""
+"""What is rebuilt from the batches of a `.log` is what real brokers wrote beside it.
+
+What look-ups in rebuilt indexes lead to is compared in tests/property/test_index_look_ups.py.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from include.tiering.formats.indexes import (
     ProducerEntry,
-    check_offset_index,
-    check_time_index,
-    parse_offset_index,
     parse_producer_snapshot,
-    parse_time_index,
 )
 from include.tiering.formats.rebuilt_files import ProducerStates, RebuiltFiles, SegmentFilesBuilder
 from include.tiering.formats.record_batch import HEADER_SIZE, LogBatch, iter_headers, transaction_marker
@@ -92,30 +90,6 @@ def test_indexes_are_those_of_the_broker_unless_it_began_to_count_anew(every_rol
     for segment in others:
         headers = [batch.header for batch in iter_headers(BytesSource(segment.log.read_bytes()))]
         assert len({header.partition_leader_epoch for header in headers}) > 1, segment.log
-
-
-def test_rebuilt_indexes_pass_the_checks_of_copied_ones_and_lead_to_the_same_records(
-    every_rolled: list[Rolled],
-) -> None:
-    for segment in every_rolled:
-        log, base, end = segment.log.read_bytes(), segment.base, segment.next_base - 1
-        ours = check_offset_index(segment.rebuilt.offset_index, base_offset=base, end_offset=end, size_bytes=len(log))
-        theirs = parse_offset_index(segment.beside(".index"), base_offset=base)
-        for offset in range(base, segment.next_base, 7):
-            assert first_record(log, ours.lookup(offset).position, offset) == first_record(
-                log, theirs.lookup(offset).position, offset
-            )
-        times = check_time_index(segment.rebuilt.time_index, base_offset=base, end_offset=end)
-        their_times = parse_time_index(segment.beside(".timeindex"), base_offset=base)
-        assert times.largest_timestamp_ms == their_times.largest_timestamp_ms
-        assert np.array_equal(times.offsets[-1:], their_times.offsets[-1:])
-
-
-def first_record(log: bytes, position: int, offset: int) -> int:
-    """Where the scan from a position finds the batch of an offset."""
-    return next(
-        batch.position for batch in iter_headers(BytesSource(log), position) if batch.header.last_offset >= offset
-    )
 
 
 def test_transaction_indexes_are_those_of_the_broker(every_rolled: list[Rolled]) -> None:

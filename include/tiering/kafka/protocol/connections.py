@@ -12,7 +12,8 @@ password or the raw bytes of a request or response. `ClusterConnections` opens c
 when they are needed, and keeps them open for later requests.
 
 A broker that throttles a client answers at once, and then reads nothing from the connection for the throttle time. The
-next request waits for the end of that time before its own timeout begins.
+next request waits for the end of that time before its own timeout begins. A caller that has to be able to end the wait
+asks for `throttled_seconds` first.
 """
 
 import secrets
@@ -113,6 +114,10 @@ class BrokerConnection:
         least, greatest = self.versions.apis.get(api_key, (0, -1))
         return least <= version <= greatest
 
+    def throttled_seconds(self) -> float:
+        """Return for how long the broker reads nothing from the connection; 0 if it reads."""
+        return max(0.0, self._throttled_until - self._clock.monotonic())
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
         if self._socket is not None:
@@ -126,7 +131,7 @@ class BrokerConnection:
         Raises:
             BrokersUnavailableError: it will not within the timeout of a request; the connection stays open.
         """
-        left_ms = round(1000 * (self._throttled_until - self._clock.monotonic()))
+        left_ms = round(1000 * self.throttled_seconds())
         if left_ms > self._login.timeout_ms:
             raise BrokersUnavailableError(
                 f"broker {self._address} throttles this client for {left_ms} ms more, and {request.name} waits at most"
@@ -281,6 +286,11 @@ class ClusterConnections:
     def send(self, broker_id: int, request: Request[_Answer], memory: memoryview | None = None) -> _Answer:
         """Send a request to a broker; for `memory` see `BrokerConnection.send`."""
         return self._to(broker_id).send(request, memory)
+
+    def throttled_seconds(self, broker_id: int) -> float:
+        """Return for how long the broker reads nothing from this connection; 0 if it reads, or is not connected."""
+        kept = self._connections.get(broker_id)
+        return 0.0 if kept is None or not kept.is_usable() else kept.throttled_seconds()
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
         """Request metadata, store the brokers' addresses, and close connections to brokers not in the answer."""

@@ -48,8 +48,12 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """The answer to the whole request, with `partitions` by topic id and number."""
+    """The answer to the whole request, with `partitions` by topic id and number.
 
+    A broker that throttles a client sends no partition, and expects the same request again after `throttle_ms`.
+    """
+
+    throttle_ms: int
     error: int
     partitions: Mapping[tuple[Uuid, int], FetchedPartition]
 
@@ -100,12 +104,12 @@ class Fetch:
         return writer.value()
 
     def answer(self, reader: Reader) -> FetchAnswer:
-        reader.int32()
+        throttle_ms = reader.int32()
         error = read_int16(reader)
         reader.int32()
         topics = reader.array(_fetched_topic, "topics")
         partitions = {(topic_id, number): found for topic_id, rows in topics for number, found in rows}
-        return FetchAnswer(error, partitions)
+        return FetchAnswer(throttle_ms, error, partitions)
 
 
 def _write_topic(writer: Writer, request: Fetch) -> None:

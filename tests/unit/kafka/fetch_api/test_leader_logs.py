@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import cycle
 
 import pytest
 
-from include.tiering.clock import SystemClock
+from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import (
     BrokersError,
     BrokersForbiddenError,
@@ -19,7 +20,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.primitive_types import write_uvarint
 from include.tiering.kafka.fetch_api.contract import Leader
-from include.tiering.kafka.fetch_api.leader_logs import ANSWERS_AT_ONCE, KafkaLeaderLogs
+from include.tiering.kafka.fetch_api.leader_logs import ANSWERS_AT_ONCE, LONGEST_SILENCE_SECONDS, KafkaLeaderLogs
 from include.tiering.kafka.protocol.fetch_requests import EpochEnd, FetchedPartition
 from include.tiering.kafka.protocol.login import Address, BrokerLogin
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -38,6 +39,11 @@ def fetch_answer(error: int = 0, partition_error: int = 0, partition: int = 3, r
     return body + write_uvarint(len(records) + 1) + records + b"\0\0\0"
 
 
+def throttled_answer(throttle_ms: int) -> bytes:
+    """What a broker answers above a client quota: no topic."""
+    return throttle_ms.to_bytes(4) + bytes(2) + bytes(4) + b"\x01\0"
+
+
 def epoch_answer(error: int = 0, partition: int = 3) -> bytes:
     body = bytes(4) + b"\x02\x07orders\x02" + error.to_bytes(2) + partition.to_bytes(4)
     return body + (4).to_bytes(4) + (77).to_bytes(8) + b"\0\0\0"
@@ -53,21 +59,28 @@ def metadata_of(*addresses: Address) -> bytes:
 
 
 @contextmanager
-def leader(fetch: bytes = b"", epochs: bytes = b"", *, bytes_per_second: int = 1 << 30) -> Iterator[KafkaLeaderLogs]:
-    """Broker 1 answers every fetch, and every question about epochs, with these bodies."""
+def leader(
+    fetch: bytes | Sequence[bytes] = b"",
+    epochs: bytes = b"",
+    *,
+    bytes_per_second: int = 1 << 30,
+    clock: Clock | None = None,
+) -> Iterator[KafkaLeaderLogs]:
+    """Broker 1 answers every fetch, and every question about epochs, with these bodies; several: one after another."""
     listening: list[Address] = []
+    fetches = cycle([fetch]) if isinstance(fetch, bytes) else iter(fetch)
 
     def script(key: int, correlation: bytes) -> bytes | None:
         if key == API_VERSIONS:
             return api_versions(correlation)
         if key == METADATA:
             return frame(correlation, metadata_of(*listening))
-        return frame(correlation, {FETCH: fetch, EPOCH_END: epochs}[key])
+        return frame(correlation, next(fetches) if key == FETCH else epochs)
 
     with scripted_broker(script) as address:
         listening.append(address)
         login = BrokerLogin((address,), timeout_ms=10_000)
-        with closing(KafkaLeaderLogs(login, SystemClock(), bytes_per_second)) as logs:
+        with closing(KafkaLeaderLogs(login, clock or SystemClock(), bytes_per_second)) as logs:
             yield logs
 
 
@@ -193,6 +206,67 @@ def test_the_pace_counts_what_was_read_and_not_what_was_asked_for() -> None:
         for _ in range(20):
             assert read(logs) == b"batch"
         assert time.monotonic() - began < 10  # And not 20 s, as for answers of 1 MiB.
+
+
+def test_a_throttled_read_is_sent_again_after_the_time_that_the_broker_says() -> None:
+    """Longer than a request may take; who waits can end it, and questions about epochs do not wait with it."""
+    clock, looked = ManualClock(), list[float]()
+    with leader([throttled_answer(90_000), fetch_answer()], epoch_answer(), clock=clock) as logs:
+        began = clock.monotonic()
+
+        def go_on() -> None:
+            looked.append(clock.monotonic())
+            assert logs.epoch_end(PARTITION, LEADER, 4) == EpochEnd(0, 4, 77)
+
+        with logs.read(PARTITION, LEADER, 17, 1 << 20, go_on) as found:
+            assert found.records == b"batch"
+    assert clock.monotonic() - began == pytest.approx(90)
+    assert max(clock.slept) <= 0.25
+    assert len(looked) == len(clock.slept)
+
+
+def test_the_wait_of_a_throttled_read_ends_with_the_work() -> None:
+    def stop() -> None:
+        raise SendingStoppedError("paused")
+
+    clock = ManualClock()
+    with leader([throttled_answer(90_000), fetch_answer()], clock=clock) as logs:
+        with pytest.raises(SendingStoppedError), logs.read(PARTITION, LEADER, 17, 1 << 20, stop):
+            pass
+        assert clock.slept == [0.25]
+        clock.advance(90)
+        assert read(logs) == b"batch"
+
+
+@pytest.mark.parametrize(("throttle_ms", "waited_seconds"), [(7_200_000, 0), (600_001, 0), (250_000, 500)])
+def test_a_broker_that_throttles_for_too_long_is_not_waited_for(throttle_ms: int, waited_seconds: int) -> None:
+    """Each read waits as long as the one before did, and none keeps the memory of its answers."""
+    clock = ManualClock()
+    with leader(throttled_answer(throttle_ms), clock=clock) as logs:
+        for _ in range(ANSWERS_AT_ONCE + 1):
+            clock.advance(throttle_ms / 1000)
+            began = clock.monotonic()
+            with pytest.raises(BrokersUnavailableError, match="raise consumer_byte_rate"):
+                read(logs)
+            assert clock.monotonic() - began == pytest.approx(waited_seconds)
+
+
+def test_a_throttled_read_goes_on_while_the_broker_sends_to_others() -> None:
+    clock = ManualClock()
+    answers = [answer for _ in range(4) for answer in (throttled_answer(500_000), fetch_answer())]
+    with leader(answers, clock=clock) as logs:
+        began, others = clock.monotonic(), list[bytes]()
+
+        def go_on() -> None:
+            """Another read of the same leader gets what the broker sends next."""
+            if clock.monotonic() - began > 500 * (len(others) + 1) - 0.1 and len(others) < 3:
+                others.append(b"")
+                others[-1] = read(logs)
+
+        with logs.read(PARTITION, LEADER, 17, 1 << 20, go_on) as found:
+            assert found.records == b"batch"
+        assert others == [b"batch"] * 3
+        assert clock.monotonic() - began > 2 * LONGEST_SILENCE_SECONDS
 
 
 def test_answers_share_a_bounded_memory() -> None:

@@ -213,6 +213,7 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
             "ffffffffffffffffffffff00ffffffff000101090000000200000008000000"
         ),
         FetchAnswer(
+            25,
             0,
             {(ID, 3): FetchedPartition(0, 100, 90, 5, b"batch"), (ID, 4): FetchedPartition(74, -1, -1, -1, b"")},
         ),

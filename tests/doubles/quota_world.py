@@ -146,7 +146,7 @@ class World:
                     self._at(due_s, step)
                     return
             wanted_bytes = _BLOCK_BYTES if sender.is_busy else int(left_bytes)
-            granted_bytes = process.pacing.take(stream, wanted_bytes, 0.0).size_bytes
+            granted_bytes = process.pacing.take(stream, wanted_bytes, 0.0, process.pacing.next_turn()).size_bytes
             left_bytes -= granted_bytes
             if granted_bytes:
                 bucket = int(self._now_s * BUCKETS_PER_SECOND)

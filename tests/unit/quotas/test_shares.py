@@ -299,7 +299,7 @@ def test_who_has_nothing_of_one_scope_wants_all(pacing: ProcessPacing, held: dic
 
 def test_who_no_longer_waits_wants_what_it_used(pacing: ProcessPacing) -> None:
     pacing.hold({ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
-    pacing.take(pacing.stream(SCOPES), MIB, 0.0)
+    pacing.take(pacing.stream(SCOPES), MIB, 0.0, pacing.next_turn())
     assert demand_of(pacing) == UNLIMITED_DEMAND, "it waited in this period"
     assert demand_of(pacing) == 0.0
 

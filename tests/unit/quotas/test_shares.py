@@ -270,7 +270,7 @@ ALL, OF_BROKER, OF_TOPIC = SCOPES
 
 @contextmanager
 def a_sender_waits(pacing: ProcessPacing) -> Iterator[None]:
-    sender = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), MIB, 600.0))
+    sender = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), MIB, 600.0, 0))
     sender.start()
     assert pacing.starved.wait(PATIENCE_SECONDS)
     try:

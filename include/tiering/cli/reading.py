@@ -64,10 +64,10 @@ def fetch(
     no link, and not in one of `log_dirs` or the store.
 
     With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
-    the batch that contains the offset. The directory must be yours, and no link. The first batch is written even if it
-    is larger than --max-bytes. If the fetch quota is exhausted by what all processes read before, nothing is written,
-    and the throttle time is shown (exit code 3). The file may be smaller than --max-bytes if the quota carries no more
-    in its window. Without --offset, a whole partition is read at the pace of the quota.
+    the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
+    quota is exhausted by what all processes read before, nothing is written, and the throttle time is shown (exit code
+    3). The file may be smaller than --max-bytes if the quota carries no more in its window. Without --offset, a whole
+    partition is read at the pace of the quota.
     """
     if offset is None and (epoch, max_bytes) != (None, None):
         raise SettingError("--epoch and --max-bytes need --offset: a whole partition is read without them")

@@ -208,10 +208,7 @@ class MetricSeries(ClusterStore):
         asked |= {f"metric_{place}": other for place, other in enumerate(others)}
         with reading(self._engine) as connection:
             rows = connection.execute(_beside(len(others)), asked).all()
-        return [
-            TopicValues(_topic(text), value, tuple(values), updated_at_ms)
-            for text, value, updated_at_ms, *values in rows
-        ]
+        return [TopicValues(_topic(row[0]), row[1], row[3:], row[2]) for row in map(tuple, rows)]
 
     def topics(self, metric: str) -> frozenset[str]:
         """Return the topics of which the metric has a series, whatever its value. Raises MetadataUnavailableError."""

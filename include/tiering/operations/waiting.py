@@ -8,6 +8,7 @@ known.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple, TypedDict
 
 from include.tiering.configs.pools import COPIER_POOL
@@ -192,7 +193,9 @@ def waiting_topics(
                     topic in copied,
                 )
             )
-    return tuple(sorted(found, key=lambda topic: (-topic.size_bytes, topic.topic)))
+    found.sort(key=attrgetter("topic"))
+    found.sort(key=attrgetter("size_bytes"), reverse=True)
+    return tuple(found)
 
 
 def limit_of(quota: int | None) -> int | None:

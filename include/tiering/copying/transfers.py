@@ -237,12 +237,9 @@ class ProcessorUse:
     def useful_transfers(self) -> int:
         """How many such transfers at the same time keep one thread busy: while one waits, the others work.
 
-        That number is doubled, because waits vary. It is doubled again for a far store, which a transfer waits for much
-        longer than it works: what counts as work there is to a good part a wait for a processor, which other transfers
-        have meanwhile. The number is at least two: one is checked while another is sent.
+        That number is doubled, because waits vary. It is at least two: one is checked while another is sent.
         """
-        filling = self.idle_seconds / max(self.busy_seconds, 1e-6)
-        return max(2, round((4 if filling >= _FAR else 2) * filling))
+        return max(2, round(2 * self.idle_seconds / max(self.busy_seconds, 1e-6)))
 
     def then(self, next_one: "ProcessorUse") -> "ProcessorUse":
         """Return the use of all of these transfers, of which the latest count most."""
@@ -251,9 +248,6 @@ class ProcessorUse:
             _REMEMBERED * self.idle_seconds + next_one.idle_seconds,
         )
 
-
-_FAR: Final = 4.0
-"""How many times as long as it works a transfer to a far store waits, at least."""
 
 _REMEMBERED: Final = 0.9
 """When a transfer ends, the weight of all earlier transfers is multiplied by this."""

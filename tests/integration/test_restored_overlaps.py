@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from include.tiering.errors import SettingError
 from include.tiering.formats import checkpoints
 from include.tiering.formats.rebuilt_files import ProducerStates, SegmentFilesBuilder
 from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition, Verdict
-from include.tiering.reading.plan_scan import Bound, BoundKind
+from include.tiering.reading.plan_scan import Bound, BoundKind, ScanPlan
 from include.tiering.reading.scan import batches_of
 from include.tiering.remote_storage.object_store import BytesSource
 from include.tiering.restoring.forms import RestoreForm
@@ -25,7 +26,7 @@ from include.tiering.restoring.restore_segments import LOG_STARTS
 from include.tiering.restoring.target import MANIFEST, RestoreStep
 from tests.doubles.broker_data import broker_data
 from tests.doubles.record_batches import record_batch
-from tests.doubles.segments import delete, partition_of, planned, segment_of
+from tests.doubles.segments import delete, finish, partition_of, planned, segment_of
 from tests.doubles.whole_logs import copy, deployment, finish_all
 
 pytestmark = pytest.mark.integration
@@ -190,6 +191,26 @@ def test_all_partitions_are_those_with_which_the_restore_began(app: App, tmp_pat
     assert app.restoring.run(wanted, target).is_complete
     starts = checkpoints.parse_offset_checkpoint((target / LOG_STARTS).read_bytes())
     assert starts == {("orders", 0): 0, ("orders", 1): 0}
+
+
+def test_a_segment_that_is_served_while_a_restore_is_planned(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_scan, stores = app.reading.plan_scan, app.adapters.stores
+
+    def meanwhile(*arguments: Any) -> ScanPlan:
+        stores.work.save_plan("later", [planned(ORDERS)])
+        lease = stores.work.claim("later", "batch", lease_ms=600_000)
+        assert lease is not None
+        later = planted(app, 12, (300, 349))
+        finish(stores.metadata, later, lease.fence)
+        stores.metadata.record_verdict(later.remote_log_segment_id, Verdict.PASSED)
+        monkeypatch.undo()
+        return plan_scan(*arguments)
+
+    monkeypatch.setattr(app.reading, "plan_scan", meanwhile)
+    assert restored(app, tmp_path / "target", RestoreForm.SEGMENTS).is_complete
+    assert offsets_in(tmp_path / "target", RestoreForm.SEGMENTS) == list(range(350))
 
 
 class Died(BaseException):

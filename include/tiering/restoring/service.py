@@ -52,7 +52,7 @@ from include.tiering.restoring.plan import (
 from include.tiering.restoring.report import RestoreReport
 from include.tiering.restoring.restore_segments import COMPLETION, FailedPart, OnBytes, SegmentRestorer, complete
 from include.tiering.restoring.target import Resolved, RestoreTarget, StepObserver, identity_of, opened, read_done
-from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.metrics import MetricsRecorder, ignore
 from include.tiering.units import format_bytes
@@ -290,7 +290,7 @@ class RestoreService:
         said += scan.said
         parts = parts_of(
             scan,
-            {partition: log.rows for partition, log in logs.items()},
+            self._rows(scan, logs),
             whole=request.form is RestoreForm.STORAGE,
             continued=continued,
         )
@@ -307,6 +307,19 @@ class RestoreService:
         require_same(partitions, whole=request.form is RestoreForm.STORAGE)
         left = [part for each in partitions for part in each.left]
         return RestorePlan(request, tuple(partitions), self._cost(left, request.client), tuple(said), wanted)
+
+    def _rows(
+        self, scan: ScanPlan, logs: Mapping[TopicIdPartition, PartitionLog]
+    ) -> dict[TopicIdPartition, list[SegmentRow]]:
+        """Return the segments of each partition, with those that were copied and verified since the logs were read."""
+        known = {
+            partition: {row.metadata.remote_log_segment_id: row for row in log.rows} for partition, log in logs.items()
+        }
+        for segment_id in (each.segment.remote_log_segment_id for task in scan.tasks for each in task):
+            rows = known[segment_id.topic_id_partition]
+            if segment_id not in rows and (row := self._metadata.segment(segment_id)) is not None:
+                rows[segment_id] = row
+        return {partition: list(rows.values()) for partition, rows in known.items()}
 
     def _cost(self, parts: Sequence[RestorePart], client: str) -> ReadingCost:
         ranges = tuple(

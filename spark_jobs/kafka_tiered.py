@@ -67,8 +67,7 @@ COLUMNS: Final = StructType(
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS: Final = StructField("headers", ArrayType(_HEADER))
 BATCH_BYTES: Final = MIB
-"""About how many bytes of records Spark gets at once. They are copied five times between a segment and a row of Spark,
-which is faster while they are in the processor's cache; and the JVM keeps no buffers above 4 MiB for the next ones."""
+"""About how many bytes of records Spark gets at once. It takes as long with 1 MiB as with 16, and holds less."""
 
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _log: Final = get_logger("include.tiering.kafka_tiered")

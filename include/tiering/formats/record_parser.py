@@ -81,13 +81,14 @@ def _copy_code(_: Any, source: Any, at: Any, target: Any, to: Any, size_bytes: A
         source, at, target, to, size_bytes = arguments
         read = context.make_array(signature.args[0])(context, builder, source).data
         written = context.make_array(signature.args[2])(context, builder, target).data
-        cgutils.raw_memcpy(builder, builder.gep(written, [to]), builder.gep(read, [at]), size_bytes, 1)
+        memcpy: Any = cgutils.raw_memcpy
+        memcpy(builder, builder.gep(written, [to]), builder.gep(read, [at]), size_bytes, 1)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, target, types.int64, types.int64), generate
 
 
-_copy: Callable[[Content, int, Content, int, int], None] = intrinsic(_copy_code)
+_copy = cast("Callable[[Content, int, Content, int, int], None]", intrinsic(_copy_code))
 """Copies bytes from a position of an array to a position of another one; nothing checks that they are in the arrays.
 
 A loop of Numba takes several times as long, and slices longer still: they copy one byte at a time."""

@@ -183,7 +183,6 @@ class ProcessPacing:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._turns = count()
         self._paces: WeakValueDictionary[Scope, ScopePace] = WeakValueDictionary()
         self._streams: WeakValueDictionary[tuple[Scope, ...], Stream] = WeakValueDictionary()
         self._in_use: dict[tuple[Scope, ...], Stream] = {}
@@ -191,6 +190,8 @@ class ProcessPacing:
         self._valid_until = -_NEVER
         self._measured_at = clock.monotonic()
         self.starved = threading.Event()
+        self.next_turn: Final = count().__next__
+        """Returns a turn after all that it has returned so far."""
 
     def stream(self, scopes: tuple[Scope, ...]) -> Stream:
         """Return the stream to take bytes from. Look it up once: lookups by name cost more than a grant."""
@@ -199,10 +200,6 @@ class ProcessPacing:
             if not all(pace.known for pace in stream.paces):
                 self.starved.set()
             return stream
-
-    def next_turn(self) -> int:
-        """Return a turn after all that were given so far."""
-        return next(self._turns)
 
     def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float, turn: int) -> Grant:
         """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none.

@@ -306,10 +306,10 @@ class SharedQuotas:
         return self._limiter(copy_scopes(broker_id, topic), topic, go_on, keeps_turn=True)
 
     def fetch(self, broker_id: int, topic: str, client: str | None = None, *, go_on: GoOn = keep_on) -> ByteLimiter:
-        return self._limiter(fetch_scopes(broker_id, topic, client), topic, go_on)
+        return self._limiter(fetch_scopes(broker_id, topic, client), topic, go_on, keeps_turn=False)
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
-        return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
+        return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on, keeps_turn=False))
 
     def held_back(self, kind: QuotaKind, seconds: float) -> None:
         """Implement `Quotas.held_back`."""
@@ -338,7 +338,7 @@ class SharedQuotas:
             if self._started:
                 self._renewer.close()
 
-    def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, *, keeps_turn: bool = False) -> ByteLimiter:
+    def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, *, keeps_turn: bool) -> ByteLimiter:
         limiter = ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer, keeps_turn=keeps_turn)
         self._start()
         return limiter

@@ -49,7 +49,11 @@ class Pacer:
 
     def wait_seconds(self, now: float) -> float:
         """Seconds until the next grant is possible; infinite at rate 0."""
-        return max(0.0, self._next_at - now) if self.bytes_per_second > 0 else math.inf
+        return max(0.0, self.due_seconds(now))
+
+    def due_seconds(self, now: float) -> float:
+        """The same, and negative if the next grant has been possible for a while."""
+        return self._next_at - now if self.bytes_per_second > 0 else math.inf
 
     def slice_bytes(self, now: float) -> int:
         """The largest grant, at least one byte: a slice, and what a sender that is late may catch up.

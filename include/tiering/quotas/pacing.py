@@ -130,6 +130,12 @@ class ScopePace:
             return _NEVER
         return 0.0 if self.pacer is None else self.pacer.wait_seconds(now)
 
+    def due_seconds(self, now: float) -> float:
+        """The same, and negative if this scope has been able to grant for a while: without a limit, always."""
+        if not self.known:
+            return _NEVER
+        return -_NEVER if self.pacer is None else self.pacer.due_seconds(now)
+
     def set(self, bytes_per_second: float | None, now: float) -> None:
         """Set the rate, None for no limit, and mark it as known."""
         self.known = True
@@ -217,14 +223,19 @@ class ProcessPacing:
             return self._grant(stream, wanted_bytes, began, now) if is_next else Grant(0, now - began)
 
     def waits_for(self, stream: Stream) -> Scope | None:
-        """Return the scope that grants last, the widest among equals; None if all grant now and no sender waits."""
+        """Return the scope that grants last, the widest among equals; None if all grant now and no sender waits.
+
+        If all grant now and a sender waits, it has not woken up yet, and has waited for the scope that was last able to
+        grant. That one has a limit: without a limit in any scope the sender waits for none.
+        """
         with self._lock:
             now = self._clock.monotonic()
             if now >= self._valid_until:
                 return stream.scopes[0]
-            waits = [pace.wait_seconds(now) for pace in stream.paces]
-            longest = max(waits)
-            return stream.scopes[waits.index(longest)] if longest > 0 or stream.line else None
+            due = [pace.due_seconds(now) for pace in stream.paces]
+            last = max(due)
+            is_waited_for = last > (-_NEVER if stream.line else 0.0)
+            return stream.scopes[due.index(last)] if is_waited_for else None
 
     def share(self, scope: Scope) -> float | None:
         """Return the rate of a scope in bytes a second; None: no limit, 0: no share, not known or expired."""

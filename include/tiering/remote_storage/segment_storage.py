@@ -351,15 +351,21 @@ class SharedCheck:
         if joined is not None:
             joined.result()
             return
-        with self._running:
-            with self._joining:
-                self._next = None
-            try:
+        try:
+            with self._running:
+                self._close(mine)
                 self._check()
-            except BaseException as error:
-                mine.set_exception(error)
-                raise
-            mine.set_result(None)
+        except BaseException as error:
+            # A signal may end the wait for the run before this one. Then nobody may join this one any more.
+            self._close(mine)
+            mine.set_exception(error)
+            raise
+        mine.set_result(None)
+
+    def _close(self, run: "Future[None]") -> None:
+        with self._joining:
+            if self._next is run:
+                self._next = None
 
 
 class GuardedStorage(SegmentStorage):

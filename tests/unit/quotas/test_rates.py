@@ -619,6 +619,36 @@ def test_a_limiter_names_what_it_waits_for_as_long_as_it_waits(monkeypatch: pyte
     assert set(seen) == {TOPIC}
 
 
+@pytest.mark.parametrize("limited", [TOPIC, BROKER, None])
+def test_who_comes_while_a_sender_oversleeps_waits_for_the_scope_with_the_limit(
+    limited: Scope | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a quota counts as exhausted that is not, and copies that only it would limit do not begin."""
+    clock, seen = ManualClock(), list[Scope | None]()
+    pacing = ProcessPacing(clock)
+    rates = {scope: float(PACED_RATE) if scope == limited else None for scope in SCOPES}
+    stream = pacing.stream(SCOPES)
+
+    class Oversleeping(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            clock.advance(timeout)
+            self.release()
+            if limited is None:
+                pacing.hold(rates, float("inf"))
+            seen.append(pacing.waits_for(stream))
+            self.acquire()
+            return False
+
+    if limited is not None:
+        pacing.hold({**rates, PACED_SCOPE: 100.0 * PACED_RATE}, float("inf"))
+        assert take_of(pacing, stream, MIB) == SLICE
+    monkeypatch.setattr(pacing, "_condition", lambda: Oversleeping(pacing._lock))
+    assert pacing.take(stream, 1, 1.0, pacing.next_turn()).size_bytes == 1
+    assert seen == [limited]
+    assert pacing.waits_for(stream) is None
+
+
 @pytest.mark.parametrize("begins_with", [0, 3])
 def test_copies_are_sent_in_the_order_in_which_they_began(begins_with: int) -> None:
     """Whoever asks first: a transfer whose limiter is older gets its bytes before all younger ones."""

@@ -1,13 +1,15 @@
 """The marker of a store, and URLs of stores."""
 
 import json
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Semaphore
+from threading import Event, Semaphore, Thread, Timer
 from types import FrameType
 from typing import Any, Final
 
@@ -240,6 +242,36 @@ def test_checks_that_begin_during_another_one_share_the_next_and_not_that_one(
             with pytest.raises(ForeignStoreError):
                 other.result()
     assert reads[MARKER_KEY] == 1 + 2  # a marker that is refused is read twice
+
+
+def test_a_signal_that_ends_the_wait_for_a_run_leaves_no_later_check_waiting() -> None:
+    """As Airflow ends a task: its main thread waits for the run of another thread, and gets an exception."""
+    has_begun, may_end = Event(), Event()
+
+    def run() -> None:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_SECONDS)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    check = SharedCheck(run)
+    first, later = Thread(target=check, daemon=True), Thread(target=check, daemon=True)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        first.start()
+        assert has_begun.wait(PATIENCE_SECONDS)
+        timer = Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        may_end.set()
+    later.start()
+    for thread in (first, later, timer):
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
 
 
 def _threads_that_joined() -> int:

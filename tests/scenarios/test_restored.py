@@ -1,6 +1,7 @@
 """Databases that are rebuilt and restored."""
 
 import json
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -171,6 +172,36 @@ def test_what_a_person_leaves_in_the_store_may_be_skipped(tmp_path: Path) -> Non
         audits.accept(adoptable, author="test")
         hole = app.copying.plan_skip("orders", PARTITION).hole
     assert hole == OffsetRange(copied[1].start_offset, copied[-1].start_offset - 1)
+
+
+def test_an_accepted_finding_about_single_objects_lets_no_complete_copy_be_skipped(tmp_path: Path) -> None:
+    """As when the bucket is replicated back, and the manifest comes last: its other objects were orphans until then."""
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    while len(archive.offsets(PARTITION)) < 1:
+        archive.copy(limit_bytes=1)
+    _copy(database, backup)
+    archive.copy()
+    copied = next(found for p, found in archive.remote().items() if p.partition == PARTITION)
+    archive.raise_broker_log_start(PARTITION, copied[-1].start_offset)
+    _copy(backup, database)
+    segment_id = copied[1].remote_log_segment_id.id
+    (manifest,) = (tmp_path / "store").rglob(f"*{segment_id}*manifest")
+    with archive.open() as app:
+        found = app.adapters.unguarded_storage.read_marker()
+        assert found is not None
+        app.store_owner.take_over(found, author="test")
+        manifest.rename(tmp_path / "late")
+        for path in (tmp_path / "store").rglob(f"*{segment_id}*"):
+            os.utime(path, (0, 0))  # Young objects may belong to a copy that has just begun.
+        app.audit.run("audit-1")
+        audits = app.adapters.stores.audits
+        about = [each for each in audits.findings() if each.finding.segment_id == segment_id]
+        assert {each.finding.kind for each in about} == {FindingKind.ORPHAN}
+        audits.accept([each.finding_id for each in about], author="test")
+        (tmp_path / "late").rename(manifest)
+        with pytest.raises(StateConflictError, match=f"complete copy .*{segment_id}"):
+            app.copying.plan_skip("orders", PARTITION)
 
 
 # A backup is made after a plan of expiration was approved and before it is carried out: it is of the database that

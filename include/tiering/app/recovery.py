@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from include.tiering.audit.finding import COMPLETE_COPIES
 from include.tiering.audit.record import FindingState
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError, TieringError
@@ -42,7 +43,9 @@ def recovery_service(app: "App") -> RecoveryService:
         registry=lambda: adapters.stores.registry,
         work=lambda: adapters.stores.work,
         accepted=lambda: {
-            each.finding.segment_id for each in adapters.stores.audits.findings((FindingState.ACCEPTED,))
+            each.finding.segment_id
+            for each in adapters.stores.audits.findings((FindingState.ACCEPTED,))
+            if each.finding.kind in COMPLETE_COPIES
         },
         log_dirs=app.log_dirs,
         ownership=app.ownership,

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
+from include.tiering.audit.finding import COMPLETE_COPIES, AuditFinding, FindingKind, PassedOver
 from include.tiering.audit.record import (
     AuditEvidence,
     AuditRecord,
@@ -39,8 +39,7 @@ from include.tiering.segments.contract import RemoteLogMetadata
 _MAX_CHECKED_AGAIN: Final = 2_000
 _MAX_MANIFESTS: Final = 100
 _MANIFEST_SUFFIX: Final = f".{ObjectKind.MANIFEST.value}"
-_COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
-EVIDENCE: Final = (FindingKind.DANGLING_REFERENCE, *_COMPLETE)
+EVIDENCE: Final = (FindingKind.DANGLING_REFERENCE, *COMPLETE_COPIES)
 """The kinds of findings that guards decide from."""
 
 
@@ -152,7 +151,9 @@ class AuditEnd:
         Copies whose finding a person has accepted are left out first.
         """
         complete = [
-            finding for finding in findings if finding.kind in _COMPLETE and finding.key.endswith(_MANIFEST_SUFFIX)
+            finding
+            for finding in findings
+            if finding.kind in COMPLETE_COPIES and finding.key.endswith(_MANIFEST_SUFFIX)
         ]
         accepted = (
             {finding.finding.identity for finding in self.audits.findings((FindingState.ACCEPTED,))} if complete else ()

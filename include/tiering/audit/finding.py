@@ -91,6 +91,10 @@ class FindingKind(StrEnum):
     exceptions of OLD_VERSION."""
 
 
+COMPLETE_COPIES: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
+"""The kinds of findings about complete copies of which the metadata have no row."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
     """One finding.

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
+from include.tiering.audit.finding import COMPLETE_COPIES, AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.record import Refusal
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.reasons import Reason
@@ -187,7 +187,6 @@ ORPHANS_AND_UPLOADS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORP
 VERSIONS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 """The kinds, in the order of removal: if a delete marker were removed first, reads would return an old version."""
 _ORDER: Final = {kind: position for position, kind in enumerate((*ORPHANS_AND_UPLOADS, *VERSIONS))}
-_COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
 class Spared(Reason):
@@ -254,7 +253,7 @@ def plan_removals(
         segment_id = _segment_id(finding)
         if segment_id is None:
             spared[Spared.NO_SEGMENT] += finding.kind in wanted
-        elif finding.kind in _COMPLETE:
+        elif finding.kind in COMPLETE_COPIES:
             kept[segment_id] = Spared.COMPLETE
         elif finding.kind in wanted:
             attempts[segment_id].append(finding)

@@ -43,7 +43,7 @@ class RecoveryService:
         place: returns the place of the keys according to the settings.
         raised_by: returns host and database for a marker.
         recovery_of: returns the store in which the metadata of a cluster id are rebuilt.
-        accepted: returns the ids of segments about which a person has accepted a finding of an audit.
+        accepted: returns the ids of complete copies without a row that a person leaves so, having accepted the finding.
     """
 
     def __init__(
@@ -149,7 +149,8 @@ class RecoveryService:
     def forgotten_copies(self, partition: TopicIdPartition) -> Sequence[ForgottenCopy]:
         """Return the complete copies of a partition, and those that may be, of which the metadata have no row.
 
-        Those about which a person has accepted the finding of an audit are left out.
+        Those are left out of which a person has accepted the finding that says so. An accepted finding of another kind,
+        as about one object of a copy that was not complete then, says nothing about the copy.
         """
         accepted = self._accepted()
         found = forgotten_copies(self._storage(), self._metadata(), partition)

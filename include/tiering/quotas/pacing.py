@@ -10,7 +10,9 @@ that no quota is stored for any scope, all scopes grant without a limit (`hold_n
 **The order of senders.** Senders of the same scopes that wait stand in one line, and only the first of it gets bytes:
 of copies the transfer that began first, of everything else the call that came first. So a transfer sends its segment at
 the whole rate and then waits for the store, while the next one sends. If all sent side by side, they would all end at
-the same time, and nothing would be sent while all of them wait for the store.
+the same time, and nothing would be sent while all of them wait for the store. But a transfer may wait in the middle of
+a request, and stores end a request whose body stands still, S3 after about 20 s. So who has waited
+`LONGEST_STANDSTILL_SECONDS` gets the next grant, whoever is older.
 
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
@@ -402,12 +404,18 @@ class ProcessPacing:
 PATIENCE_SECONDS: Final = 0.25
 """How long a wait may last before `go_on` is called again."""
 
+LONGEST_STANDSTILL_SECONDS: Final = 5.0
+"""How long a sender waits for older ones until it gets one grant before them: 16 that wait so get a tenth of a rate."""
+
+_BEFORE_ALL: Final = 2**62
+"""Subtracted from a turn, it makes the turn lower than those of all that wait in their order."""
+
 
 class ScopedLimiter:
     """The `ByteLimiter` of one stream, whose bytes count for one kind and topic. For one thread at a time.
 
-    With `keeps_turn` its turn among the senders that wait is that of its creation: it never waits for a limiter that
-    was made later. Without, each call of `take` has a new turn.
+    With `keeps_turn` its turn among the senders that wait is that of its creation: it waits for no limiter that was
+    made later, except for single grants (`LONGEST_STANDSTILL_SECONDS`). Without, each call of `take` has a new turn.
     """
 
     def __init__(
@@ -444,6 +452,8 @@ class ScopedLimiter:
             waited_seconds += granted.waited_seconds
             if granted.size_bytes:
                 break
+            if turn >= 0 and waited_seconds >= LONGEST_STANDSTILL_SECONDS:
+                turn -= _BEFORE_ALL
             self._go_on()
         self.waited_seconds += waited_seconds
         self._observer.granted(self._kind, self._topic, granted.size_bytes)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.errors import MetadataUnavailableError, SendingStoppedError, SettingError
+from include.tiering.quotas import pacing as pacing_module
 from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import (
     UNITS_PER_REQUEST,
@@ -672,6 +674,29 @@ def test_copies_are_sent_in_the_order_in_which_they_began(begins_with: int) -> N
         # Each may have had one grant, with what is caught up, before the older ones were there.
         younger = [ended[number][other] for other in range(number + 1, 4)]
         assert max(younger) <= 1_000_000 * (SLICE_SECONDS + CATCH_UP_SECONDS)
+
+
+def test_no_copy_stands_still_for_long_while_older_ones_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request has begun, and a store ends one of which nothing comes."""
+    monkeypatch.setattr(pacing_module, "LONGEST_STANDSTILL_SECONDS", 0.3)
+    pacing, grants = ProcessPacing(SystemClock()), {number: [time.monotonic()] for number in range(4)}
+    pacing.hold(dict.fromkeys(SCOPES, 1_000_000.0), float("inf"))
+    limiters = [ScopedLimiter(pacing, SCOPES, "orders", keep_on, Observed(), keeps_turn=True) for _ in range(4)]
+    ends_at, sent = time.monotonic() + 2.5, Counter[int]()
+
+    def send(number: int) -> None:
+        while time.monotonic() < ends_at:
+            sent[number] += limiters[number].take(MIB)
+            grants[number].append(time.monotonic())
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pauses = [max(after - before for before, after in pairwise(times)) for times in grants.values()]
+    assert max(pauses) < 1.5, pauses
+    assert sent[0] > 0.6 * sum(sent.values()), "the oldest is sent before the others all the same"
 
 
 def test_readers_of_the_same_quota_take_turns() -> None:

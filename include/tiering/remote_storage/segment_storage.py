@@ -334,35 +334,40 @@ class SharedCheck:
 
     At most one run is under way. Calls that are made meanwhile wait for its end and share the next run, because a run
     that had begun before a call may have read what was there before. An error of a run is raised in all of its calls.
+    What is no Exception, as a signal raises it, is raised in its own thread alone: the other calls of the run return
+    False, and are made again.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
         self._joining = threading.Lock()
         self._running = threading.Lock()
-        self._next: Future[None] | None = None
+        self._next: Future[bool] | None = None
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
         with self._joining:
             joined = self._next
             if joined is None:
-                mine: Future[None] = Future()
+                mine: Future[bool] = Future()
                 self._next = mine
         if joined is not None:
-            joined.result()
-            return
+            return joined.result()
         try:
             with self._running:
                 self._close(mine)
                 self._check()
         except BaseException as error:
-            # A signal may end the wait for the run before this one. Then nobody may join this one any more.
+            # A signal may have ended the wait for the run before this one: then this one can still be joined.
             self._close(mine)
-            mine.set_exception(error)
+            if isinstance(error, Exception):
+                mine.set_exception(error)
+            else:
+                mine.set_result(False)
             raise
-        mine.set_result(None)
+        mine.set_result(True)
+        return True
 
-    def _close(self, run: "Future[None]") -> None:
+    def _close(self, run: Future[bool]) -> None:
         with self._joining:
             if self._next is run:
                 self._next = None
@@ -405,7 +410,8 @@ class GuardedStorage(SegmentStorage):
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.
         """
-        self._shared_check()
+        while not self._shared_check():
+            _log.debug("another thread was ended while it checked the marker: checked again")
 
     def _check_marker(self) -> None:
         began = self._clock.monotonic()

@@ -256,20 +256,26 @@ def test_a_signal_that_ends_the_wait_for_a_run_leaves_no_later_check_waiting() -
         raise KeyboardInterrupt
 
     check = SharedCheck(run)
-    first, later = Thread(target=check, daemon=True), Thread(target=check, daemon=True)
+
+    def complete() -> None:
+        while not check():
+            pass
+
+    first, joins, later = (Thread(target=complete, daemon=True) for _ in range(3))
+    timers = Timer(0.1, joins.start), Timer(0.4, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         first.start()
         assert has_begun.wait(PATIENCE_SECONDS)
-        timer = Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
-        timer.start()
+        for timer in timers:
+            timer.start()
         with pytest.raises(KeyboardInterrupt):
             check()
     finally:
         signal.signal(signal.SIGUSR1, before)
         may_end.set()
     later.start()
-    for thread in (first, later, timer):
+    for thread in (first, *timers, joins, later):
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 

@@ -227,9 +227,7 @@ def test_the_limit_may_be_lowered_while_transfers_are_in_flight():
     ("busy_seconds", "idle_seconds", "transfers"),
     [(0.023, 0.007, 2), (0.023, 0.035, 3), (0.023, 0.250, 22), (0.02, -0.001, 2), (0.0, 0.0, 2), (0.0, 0.1, 200_000)],
 )
-def test_transfers_are_useful_that_fill_the_waits_of_one_twice(
-    busy_seconds, idle_seconds, transfers
-):
+def test_transfers_are_useful_that_fill_the_waits_of_one_twice(busy_seconds, idle_seconds, transfers):
     assert ProcessorUse(busy_seconds, idle_seconds).useful_transfers == transfers
 
 

@@ -105,8 +105,8 @@ def _readable(
     for row in rows:
         if row.history < history:
             continue
-        first = max(row.metadata.start_offset, row.metadata.segment_leader_epochs.entries[0].start_offset)
-        readable = OffsetRange(max(first, offsets.first), min(row.metadata.end_offset, offsets.last))
+        first = max(row.metadata.first_readable_offset, offsets.first)
+        readable = OffsetRange(first, min(row.metadata.end_offset, offsets.last))
         pieces: Iterable[OffsetRange] = (readable,)
         if row.history > history:
             last = min(readable.last, same_before(history, row.history, divergences) - 1)
@@ -151,7 +151,7 @@ def said_of_gap(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[
 def _why_lost(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[SkippedOffsets]) -> str:
     for row in rows:
         segment = row.metadata
-        if segment.is_finished and segment.start_offset <= gap.last and segment.end_offset >= gap.first:
+        if segment.is_finished and segment.first_readable_offset <= gap.last and segment.end_offset >= gap.first:
             ids = f"{segment.remote_log_segment_id.id} ({segment.start_offset}..{segment.end_offset})"
             if not row.verdict.is_served:
                 return f"segment {ids} is not served: its verdict is {row.verdict}; ./tiering verify verifies it"

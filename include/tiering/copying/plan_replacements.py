@@ -205,9 +205,9 @@ def _hole_of_partition(
     later = [row for row in rows if row.history > history and row.metadata.is_finished]
     same = [(row.metadata, same_before(history, row.history, divergences) - 1) for row in later]
     held = [
-        OffsetRange(segment.start_offset, min(segment.end_offset, end))
+        OffsetRange(segment.first_readable_offset, min(segment.end_offset, end))
         for segment, end in same
-        if segment.start_offset <= end
+        if segment.first_readable_offset <= end
     ]
     return next(iter(without(answered, held)), None)
 

@@ -294,6 +294,14 @@ class RemoteLogSegmentMetadata:
     def is_finished(self) -> bool:
         return self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
+    @property
+    def first_readable_offset(self) -> int:
+        """The first offset that the source's log had when the segment was copied.
+
+        A segment is copied whole, also if the log start was inside of it. Its leader epochs begin at the log start.
+        """
+        return max(self.start_offset, self.segment_leader_epochs.entries[0].start_offset)
+
     def end_offset_of_epoch(self, epoch: int) -> int | None:
         """Return the last offset (inclusive) of `epoch` in this segment; None if it does not have the epoch."""
         for entry, after in pairwise(self.segment_leader_epochs):

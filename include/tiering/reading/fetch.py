@@ -338,15 +338,16 @@ class RecordReader:
     ) -> RemoteLogSegmentMetadata | None:
         """Return a served segment of a later history for an offset that no segment of this history holds.
 
-        The offset must be below the first difference of the two histories. For offsets that a decision skips the result
-        is None, because the histories were not compared there.
+        The offset must be below the first difference of the two histories, and not below the log start with which that
+        segment was copied. For offsets that a decision skips the result is None, because the histories were not
+        compared there.
         """
         if newest_history(divergences) == history or self._decision(partition, offset) is not None:
             return None
         found = [
             row
             for row in self.metadata.list_segments(partition)
-            if row.metadata.is_finished and row.metadata.start_offset <= offset <= row.metadata.end_offset
+            if row.metadata.is_finished and row.metadata.first_readable_offset <= offset <= row.metadata.end_offset
         ]
         row = max(_same_records(found, offset, history, divergences), key=_end, default=None)
         return None if row is None else row.metadata

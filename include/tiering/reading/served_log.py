@@ -105,8 +105,8 @@ def _readable(
     for row in rows:
         if row.history < history:
             continue
-        first = max(row.metadata.start_offset, row.metadata.segment_leader_epochs.entries[0].start_offset)
-        readable = OffsetRange(max(first, offsets.first), min(row.metadata.end_offset, offsets.last))
+        first = max(row.metadata.first_readable_offset, offsets.first)
+        readable = OffsetRange(first, min(row.metadata.end_offset, offsets.last))
         pieces: Iterable[OffsetRange] = (readable,)
         if row.history > history:
             last = min(readable.last, same_before(history, row.history, divergences) - 1)

@@ -82,8 +82,8 @@ class Source:
 class Oracle:
     """Nothing but dictionaries: whose turn each offset is, and what each history has of it.
 
-    What a history lacks, a later one may have: up to where the two were seen to differ, they are one log. A replica
-    with a lower log start, or one that rolled elsewhere, is copied from below its own history's first offset.
+    What a history lacks, a later one may have: below the first offset where both were seen to differ, they are one log.
+    An older replica may still have records that were deleted elsewhere, and is copied with them.
     """
 
     owner: dict[int, int] = field(default_factory=dict)
@@ -206,11 +206,11 @@ class Life:
             return
         (held,) = found
         assert held.follow_from is not None
-        found = open_divergence(self.world.metadata.divergences(self.orders.topic_id_partition))
-        assert found is not None
+        shown = open_divergence(self.world.metadata.divergences(self.orders.topic_id_partition))
+        assert shown is not None
         planned = plan_follow(self.world.source.scan(), plan, "orders", 0, held.follow_from, None)
         follow_source(planned, metadata=self.world.metadata, reason="agreed", author="me")
-        self.oracle.decided(found.seen.offsets.first, held.follow_from, END)
+        self.oracle.decided(shown.seen.offsets.first, held.follow_from, END)
         self.oracle.is_open = False
         self.require_the_sources_epochs()
 

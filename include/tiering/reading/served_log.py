@@ -151,7 +151,7 @@ def said_of_gap(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[
 def _why_lost(gap: OffsetRange, rows: Iterable[SegmentRow], skipped: Sequence[SkippedOffsets]) -> str:
     for row in rows:
         segment = row.metadata
-        if segment.is_finished and segment.start_offset <= gap.last and segment.end_offset >= gap.first:
+        if segment.is_finished and segment.first_readable_offset <= gap.last and segment.end_offset >= gap.first:
             ids = f"{segment.remote_log_segment_id.id} ({segment.start_offset}..{segment.end_offset})"
             if not row.verdict.is_served:
                 return f"segment {ids} is not served: its verdict is {row.verdict}; ./tiering verify verifies it"

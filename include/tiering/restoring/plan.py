@@ -386,7 +386,9 @@ class PartitionLog:
     def before(self) -> tuple[SegmentRow, ...]:
         """Those of them that have offsets below all that are served; all of them, if nothing is."""
         return tuple(
-            row for row in self.unserved if not self.parts or row.metadata.start_offset < self.parts[0].first_offset
+            row
+            for row in self.unserved
+            if not self.parts or row.metadata.first_readable_offset < self.parts[0].first_offset
         )
 
     @property
@@ -409,7 +411,9 @@ def wanted_offsets(request: RestoreRequest, log: PartitionLog, scanned: OffsetRa
         log: the partition.
         scanned: the first and the last offset that are served of what is asked for; None if there are none.
     """
-    firsts = [max(row.metadata.start_offset, log.log_start_offset) for row in log.before if _may_begin(request, row)]
+    firsts = [
+        max(row.metadata.first_readable_offset, log.log_start_offset) for row in log.before if _may_begin(request, row)
+    ]
     lasts = [row.metadata.end_offset for row in log.after]
     served_last = log.parts[-1].last_offset if log.parts else -1
     if request.end.kind is BoundKind.TIMESTAMP and scanned is not None and scanned.last < served_last:
@@ -418,7 +422,7 @@ def wanted_offsets(request: RestoreRequest, log: PartitionLog, scanned: OffsetRa
         firsts.append(scanned.first)
         lasts.append(scanned.last)
     elif lasts and request.start.kind is BoundKind.TIMESTAMP:
-        firsts.append(max(served_last + 1, log.after[0].metadata.start_offset))
+        firsts.append(max(served_last + 1, log.after[0].metadata.first_readable_offset))
     first = request.start.value if request.start.kind is BoundKind.OFFSET else min(firsts, default=None)
     last = request.end.value - 1 if request.end.kind is BoundKind.OFFSET else max(lasts, default=None)
     return None if first is None or last is None or first > last else OffsetRange(first, last)
@@ -438,9 +442,9 @@ def said_of_ends(log: PartitionLog, wanted: OffsetRange) -> Iterator[str]:
         below, above = log.parts[0].first_offset - 1, log.parts[-1].last_offset + 1
         ends = [(log.before, least, min(below, most)), (log.after, max(above, least), most)]
     for rows, first, last in ends:
-        found = [row for row in rows if row.metadata.start_offset <= last and row.metadata.end_offset >= first]
+        found = [row for row in rows if row.metadata.first_readable_offset <= last and row.metadata.end_offset >= first]
         if found:
-            lowest = max(first, min(row.metadata.start_offset for row in found))
+            lowest = max(first, min(row.metadata.first_readable_offset for row in found))
             offsets = OffsetRange(lowest, min(last, max(row.metadata.end_offset for row in found)))
             more = f"; so are {len(found) - 1} more segments" if len(found) > 1 else ""
             yield f"{said_of_gap(offsets, found, log.skipped)}{more}"

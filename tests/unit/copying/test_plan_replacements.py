@@ -263,11 +263,12 @@ class Histories:
     """Metadata of a partition with a hole at 150..199 of the first history; the second one is followed from `followed`
     on, and differs from `differs` on."""
 
-    def __init__(self, followed: int, differs: int, whole: tuple[int, int]) -> None:
+    def __init__(self, followed: int, differs: int, whole: tuple[int, int], log_start: int = 0) -> None:
         seen = SeenDivergence(OffsetRange(differs, 299), (0,), (6,), SeenBy.PLAN)
         self._divergences = [Divergence(1, seen, 0, Followed(followed, "why", "me", 0))]
         old = [failed(0, 149, number=1).metadata, failed(200, 299, number=3).metadata]
-        epochs = {0: whole[0], 6: differs} if differs > whole[0] else {6: whole[0]}
+        first = max(whole[0], log_start)
+        epochs = {0: first, 6: differs} if differs > first else {6: first}
         new = segment_of(PARTITION, 9, *whole, epochs, state=FINISHED)
         self._rows = [*(SegmentRow(one, Verdict.PASSED, None) for one in old)]
         self._rows.append(SegmentRow(new, Verdict.PASSED, None, history=1))
@@ -309,6 +310,15 @@ def test_a_hole_in_a_history_is_one_of_the_partition_as_far_as_nothing_else_answ
     found = replacements_of(source, ScanReport("cluster", (source,), ()), [beside], metadata, 1).held_back
     assert (None if found is None else found.hole) == (hole if hole or was_left else None)
     assert (found is None) is (hole is None and was_left)
+
+
+def test_a_segment_copied_whole_answers_from_the_log_start_on_that_its_source_had():
+    beside = failed(200, 299, number=3, broken_rules=("Q301",))
+    metadata: Any = Histories(160, 160, (100, 349), log_start=155)
+    source = replica(*THREE)
+    found = replacements_of(source, ScanReport("cluster", (source,), ()), [beside], metadata, 1).held_back
+    assert found is not None
+    assert found.hole == (150, 154)
 
 
 class Noted(Partial):

@@ -98,6 +98,12 @@ def test_skipped_offsets_were_not_compared() -> None:
     assert "skipped by author (reason)" in said_of_gap(OffsetRange(60, 69), rows, skipped)
 
 
+def test_an_unserved_segment_does_not_explain_what_lies_below_its_first_leader_epoch() -> None:
+    rows = [row(0, 99, epochs={0: 40}, verdict=Verdict.FAILED)]
+    assert "no segment in remote storage has them" in said_of_gap(OffsetRange(0, 39), rows, ())
+    assert "its verdict is failed" in said_of_gap(OffsetRange(0, 40), rows, ())
+
+
 def test_an_older_history_is_not_read_from_a_decision_on() -> None:
     parts = served_parts([row(0, 199)], [divergence(1, 100, 149, from_offset=100)])
     assert offsets(parts) == [(0, 0, 99)]

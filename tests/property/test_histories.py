@@ -262,6 +262,8 @@ class Life:
 @given(STEPS)
 @example([("write", 1), ("lose", 1), ("delete", 1), ("lose and back", 4)])
 @example([("delete", 2), ("copy", 1), ("lose", 2), ("copy", 1), ("decide", 1), ("copy", 1)])
+@example([("lose and back", 1), ("delete", 2), ("lose", 1), ("back", 6), ("lose and back", 9)])
+@example([("lose and back", 1), ("delete", 9), ("back", 1), ("lose", 1), ("lose and back", 9)])
 @settings(max_examples=60, deadline=None)
 def test_every_offset_is_answered_by_the_history_that_is_followed_there(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory, copy_world(Path(directory)) as world:

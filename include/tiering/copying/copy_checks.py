@@ -84,12 +84,14 @@ def find_divergence(
     Returns:
         None if the histories agree, if decisions skip all offsets that differ, if nothing was copied, if no FINISHED
         segment of the current history reaches the log start, or if no leader epoch of the source covers
-        `highest_copied` or the highest remote offset.
+        `highest_copied` or the highest remote offset, unless what is remote has a later leader epoch than the source's
+        first one.
     """
     if highest_copied is None:
         return None
     newest = leader_epochs.epoch_for(highest_copied)
-    if newest is None or metadata.is_continued(partition, newest, highest_copied):
+    begins_after = highest_copied < next((entry.start_offset for entry in leader_epochs.entries), 0)
+    if not begins_after and (newest is None or metadata.is_continued(partition, newest, highest_copied)):
         return None
     divergences = metadata.divergences(partition)
     log_start = metadata.retention_state(partition).log_start_offset
@@ -104,10 +106,14 @@ def find_divergence(
     if not parts:
         return None
     last = max(part.last for _, part in parts)
-    offset = divergence_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
+    replaced_below = tuple(_replaced_below(leader_epochs, rows, divergences))
+    if begins_after:
+        offset = leader_epochs.entries[0].start_offset if replaced_below else None
+    else:
+        offset = divergence_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
     if offset is None:
         return None
-    first = min([max(offset, min(part.first for _, part in parts)), *_replaced_below(leader_epochs, rows, divergences)])
+    first = min([max(offset, min(part.first for _, part in parts)), *replaced_below])
     replaced = next(iter(not_skipped(first, last, metadata.skipped_offsets(partition))), None)
     if replaced is None:
         return None

@@ -260,6 +260,25 @@ def test_what_is_not_remote_any_more_diverges_from_nothing(world: World, orders:
     assert world.offsets(orders)[3:] == [(65, 77), (78, 90)]
 
 
+def test_a_source_that_begins_after_the_archive_under_an_earlier_epoch_is_another_history(
+    world: World, orders: ReplicaId
+) -> None:
+    """In one history epochs never fall: offsets 50..69 are remote under epoch 4, and the source has 72 under epoch 2."""
+    follow(world, orders, [(0, 0), (2, 60), (7, 85)], (65, 80, 91), 100, 72)
+    assert held(world) == [(HeldBack.DIVERGENCE, 50)]
+    decide(world, orders, 72)
+    copy_on(world)
+    assert max(end for _, end in world.offsets(orders)) == 90
+    assert findings(world) == []
+
+
+def test_a_source_that_begins_after_the_archive_under_its_last_epoch_continues_it(
+    world: World, orders: ReplicaId
+) -> None:
+    follow(world, orders, [(0, 0), (4, 50), (7, 85)], (65, 80, 91), 100, 72)
+    assert HeldBack.DIVERGENCE not in {reason for reason, _ in held(world)}
+
+
 def delete_from(world: World, orders: ReplicaId, offset: int) -> None:
     """Truncated by somebody's decision: log start raised, segments gone."""
     partition = orders.topic_id_partition

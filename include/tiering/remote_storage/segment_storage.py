@@ -338,13 +338,16 @@ class SharedCheck:
     False, and are made again.
     """
 
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
+    def __init__(self) -> None:
         self._joining = threading.Lock()
         self._running = threading.Lock()
         self._next: Future[bool] | None = None
 
-    def __call__(self) -> bool:
+    def __call__(self, check: Callable[[], None]) -> bool:
+        """Run the check, or share a run of another thread. All calls give the same check.
+
+        It is not kept, because its owner keeps this object: its files would be open until a garbage collection.
+        """
         with self._joining:
             joined = self._next
             if joined is None:
@@ -355,7 +358,7 @@ class SharedCheck:
         try:
             with self._running:
                 self._close(mine)
-                self._check()
+                check()
         except BaseException as error:
             # A signal may have ended the wait for the run before this one: then this one can still be joined.
             self._close(mine)
@@ -401,7 +404,7 @@ class GuardedStorage(SegmentStorage):
         self._place = place
         self._trusted_until = clock.monotonic()
         self._refused_at = float("-inf")
-        self._shared_check = SharedCheck(self._check_marker)
+        self._shared_check = SharedCheck()
 
     def check_marker(self) -> None:
         """Raise ForeignStoreError if there is no marker or another one, or the settings do not name the recorded place.
@@ -410,7 +413,7 @@ class GuardedStorage(SegmentStorage):
         If marker and database disagree, both are read again until they agree or the database returns the same markers
         twice in succession, because a worker that plans may raise the generation between the two reads.
         """
-        while not self._shared_check():
+        while not self._shared_check(self._check_marker):
             _log.debug("another thread was ended while it checked the marker: checked again")
 
     def _check_marker(self) -> None:

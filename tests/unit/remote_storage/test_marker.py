@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Semaphore, Thread, Timer
 from types import FrameType
@@ -255,7 +256,7 @@ def test_a_signal_that_ends_the_wait_for_a_run_leaves_no_later_check_waiting() -
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    check = SharedCheck(run)
+    check = partial(SharedCheck(), run)
 
     def complete() -> None:
         while not check():

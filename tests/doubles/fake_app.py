@@ -136,6 +136,7 @@ class FakeApp:
             pool_mirror=MemoryMirror(),
         )
         self.adapters = SimpleNamespace(
+            place=SimpleNamespace(directory=None),
             stores=stores,
             brokers=ModelBrokers(),
             quota_ledger=ScriptedLedger(),

@@ -263,7 +263,7 @@ def test_what_is_not_remote_any_more_diverges_from_nothing(world: World, orders:
 def test_a_source_that_begins_after_the_archive_under_an_earlier_epoch_is_another_history(
     world: World, orders: ReplicaId
 ) -> None:
-    """In one history epochs never fall: offsets 50..69 are remote under epoch 4, and the source has 72 under epoch 2."""
+    """Epochs never fall in a history: offsets 50..69 are remote under epoch 4, and the source has 72 under epoch 2."""
     follow(world, orders, [(0, 0), (2, 60), (7, 85)], (65, 80, 91), 100, 72)
     assert held(world) == [(HeldBack.DIVERGENCE, 50)]
     decide(world, orders, 72)

@@ -5,6 +5,7 @@ answer are replaced in the browser.
 """
 
 import json
+import time
 from typing import Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from include.tiering.configs.config_store import ConfigEntity, EntityType
+from plugins.tiering_airflow.web.needs import READ_SECONDS
 from tests.browser import steps
 from tests.browser.conftest import OpenBrowser, Serve
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
@@ -76,6 +78,15 @@ def _opened(browser: webdriver.Chrome, served: tuple[str, str], changes: Any = N
     return f"{address}/tiering/page/"
 
 
+def _retention_form(platform: Deployment, serve: Serve, browser: webdriver.Chrome) -> str:
+    """Copy the topic, open its retention as a user who may set it, and return the address of the page."""
+    platform.copied("orders")
+    page = _opened(browser, serve("tiering_page", "op"))
+    browser.get(f"{page}#retention/orders")
+    _shows(browser, "These are the present values.")
+    return page
+
+
 def _shows(browser: webdriver.Chrome, *texts: str, within: str = "body") -> None:
     def shown(page: webdriver.Chrome) -> bool:
         return all(text in page.find_element(By.CSS_SELECTOR, within).text for text in texts)
@@ -83,7 +94,6 @@ def _shows(browser: webdriver.Chrome, *texts: str, within: str = "body") -> None
     steps.wait(browser, shown, str(texts))
 
 
-@pytest.mark.xfail(reason="it waits for a sentence that does not come; the cause is not found yet", run=False)
 def test_before_any_run_nothing_is_called_in_order(
     platform: Deployment, serve: Serve, browser: webdriver.Chrome
 ) -> None:
@@ -95,6 +105,7 @@ def test_before_any_run_nothing_is_called_in_order(
     platform.copied("orders")
     with platform.open() as app:
         app.audit.run("audit")
+    time.sleep(READ_SECONDS)  # The page reads once when it is opened; until then it would get the answer of before.
     browser.get("about:blank")
     browser.get(f"{page}#needs")
     _shows(browser, "Nothing needs a person", "No finding of an audit is open.", "left nothing to a person")
@@ -119,10 +130,7 @@ def test_what_was_copied_since_the_last_count_is_not_safe_and_old_numbers_say_th
 def test_a_preview_of_some_partitions_says_that_the_value_holds_for_all(
     platform: Deployment, serve: Serve, browser: webdriver.Chrome
 ) -> None:
-    platform.copied("orders")
-    page = _opened(browser, serve("tiering_page", "op"))
-    browser.get(f"{page}#retention/orders")
-    _shows(browser, "These are the present values.")
+    _retention_form(platform, serve, browser)
     browser.find_element(By.ID, "partitions").send_keys("0")
     browser.find_element(By.ID, "retention_bytes").send_keys("64GiB")
     steps.button(browser, "main", "Set retention.bytes of orders to 64.0 GiB of each partition…").click()
@@ -167,10 +175,7 @@ def test_a_number_without_a_unit_is_confirmed_with_its_unit(
 def test_a_double_click_and_a_held_key_confirm_nothing(
     platform: Deployment, serve: Serve, browser: webdriver.Chrome
 ) -> None:
-    platform.copied("orders")
-    page = _opened(browser, serve("tiering_page", "op"))
-    browser.get(f"{page}#retention/orders")
-    _shows(browser, "These are the present values.")
+    page = _retention_form(platform, serve, browser)
     browser.find_element(By.ID, "retention_bytes").send_keys("64GiB")
     words = "Set retention.bytes of orders to 64.0 GiB of each partition"
     first = steps.button(browser, "main", f"{words}…")

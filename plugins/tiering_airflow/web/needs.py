@@ -38,7 +38,8 @@ RUN_DAGS: Final = ("tiering_quality", "tiering_copy", "tiering_handover", "tieri
 _COPY_DAG: Final = "tiering_copy"
 _MOST_ACCEPTED: Final = 200
 _MOST_REASON: Final = 1_000
-_READ_SECONDS: Final = 2.0
+READ_SECONDS: Final = 2.0
+"""How long viewers of *Needs you*, and of *Quality and audit*, share what was read."""
 _MEMBERS: Final = {"topic", "topic_id", "partition", "reason", "confirm"}
 
 
@@ -75,7 +76,7 @@ def add_needs(reads: "APIRouter", decisions: "APIRouter", acceptances: "APIRoute
     from fastapi.concurrency import run_in_threadpool
     from fastapi.responses import Response
 
-    read = Shared(_READ_SECONDS)
+    read = Shared(READ_SECONDS)
 
     @reads.get("/attention")
     def attention(user: GetUserDep) -> Response:

@@ -41,6 +41,27 @@ def broker_data(name: DataSet) -> Path:
     return unpacked
 
 
+_NOT_APPENDED: Final = (
+    "state-compacted",
+    "both-policies",
+    "__consumer_offsets",
+    "__transaction_state",
+    "__cluster_metadata",
+)
+"""Compaction rewrites a log and its indexes, and brokers write these topics in another way."""
+
+
+def appended_partitions() -> list[Path]:
+    """The partitions' directories of all data sets in which brokers only ever appended, so that they can be rebuilt."""
+    roots = [
+        *(broker_data("public") / copy / of for copy in ("running", "stopped") for of in ("broker-1", "broker-2")),
+        *(broker_data("tiered") / copy for copy in ("data-running", "data-stopped")),
+        *(broker_data("crash") / copy for copy in ("running", "recovered-stopped")),
+    ]
+    directories = [directory for root in roots for directory in sorted(root.glob("*-[0-9]*"))]
+    return [directory for directory in directories if not directory.name.startswith(_NOT_APPENDED)]
+
+
 def expected(name: DataSet) -> dict[str, Any]:
     """The oracle beside a data set: what Kafka's own classes and tools say of it."""
     return dict(json.loads((broker_data(name) / "expected.json").read_text()))

@@ -137,7 +137,7 @@ def _send_values(cluster: KafkaCluster, values: Sequence[bytes | None]) -> None:
 
 
 def assert_leads_alike(segment: LogSegment, log: bytes, ours: Indexes, stem: Path) -> None:
-    """The same entries, but for a segment that a restart is in, where a broker begins to count anew; the same records.
+    """The same entries, but for a segment that a restart is in, where a broker counts from 0 again; the same records.
 
     Every offset and every timestamp is looked up.
     """

@@ -16,17 +16,9 @@ from include.tiering.clock import SystemClock
 from include.tiering.formats.record_batch import BatchHeader
 from include.tiering.kafka.fetch_api.contract import GrowingRange, RollRules
 from include.tiering.kafka.fetch_api.spool import Spool
-from tests.doubles.broker_data import broker_data
+from tests.doubles.broker_data import appended_partitions
 from tests.doubles.index_look_ups import Indexes, SegmentLookUps
 from tests.doubles.leader_logs import FetchWorld
-
-ROOTS = [
-    *(broker_data("public") / copy / broker for copy in ("running", "stopped") for broker in ("broker-1", "broker-2")),
-    *(broker_data("tiered") / copy for copy in ("data-running", "data-stopped")),
-    *(broker_data("crash") / copy for copy in ("running", "recovered-stopped")),
-]
-# Compaction rewrites a log and its indexes, and brokers write these topics in another way.
-NOT_APPENDED = ("state-compacted", "both-policies", "__consumer_offsets", "__transaction_state", "__cluster_metadata")
 
 
 @dataclass(frozen=True)
@@ -68,11 +60,9 @@ def rolled_in(directory: Path, spool: Path) -> Iterator[Rolled]:
 @pytest.fixture(scope="module")
 def every_rolled(tmp_path_factory: pytest.TempPathFactory) -> list[Rolled]:
     spool = tmp_path_factory.mktemp("spool")
-    directories = [directory for root in ROOTS for directory in sorted(root.glob("*-[0-9]*"))]
-    appended = [directory for directory in directories if not directory.name.startswith(NOT_APPENDED)]
     return [
         segment
-        for directory in appended
+        for directory in appended_partitions()
         if len(list(directory.glob("*.log"))) > 1
         for segment in rolled_in(directory, spool)
     ]
@@ -82,7 +72,7 @@ def test_every_look_up_leads_to_the_same_record(every_rolled: list[Rolled]) -> N
     assert len(every_rolled) == 150
     for segment in every_rolled:
         assert list(segment.look_ups.differences(segment.ours, segment.theirs)) == [], segment.log
-    # Some have other entries than the broker's, which began to count anew there.
+    # Some have other entries than the broker's, which began to count at 0 again there.
     assert any(segment.ours != segment.theirs for segment in every_rolled)
 
 

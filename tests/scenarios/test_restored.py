@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from include.tiering.app import open_app
+from include.tiering.app import App, open_app
 from include.tiering.audit.finding import FindingKind
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
@@ -91,9 +92,7 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     with archive.open() as app:
         with pytest.raises(ForeignStoreError, match="another database has used store"):
             app.recovery.plan_adoption()
-        found = app.adapters.unguarded_storage.read_marker()
-        assert found is not None
-        app.store_owner.take_over(found, author="test")
+        _take_over(app)
         plan = app.recovery.plan_adoption()
         report = app.recovery.adopt(plan, "adopt-1", author="test")
         assert (report.refused, len(report.adopted)) == ((), sum(map(len, copied.values())) - 1)
@@ -118,21 +117,31 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
 # The same, and the brokers have deleted meanwhile what the database has forgotten: for its plans that is a hole.
 
 
-def test_what_the_store_has_is_not_skipped_before_it_is_adopted(tmp_path: Path) -> None:
-    archive = Archive.of(tmp_path)
-    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+def _with_forgotten_copies(archive: Archive, directory: Path) -> Sequence[RemoteLogSegmentMetadata]:
+    """Return all copies of the partition: the database knows the first one, and the broker has the last one alone."""
+    database, backup = directory / "metadata.sqlite", directory / "backup.sqlite"
     while len(archive.offsets(PARTITION)) < 1:
         archive.copy(limit_bytes=1)
     _copy(database, backup)
     archive.copy()
-    partition, copied = next((p, found) for p, found in archive.remote().items() if p.partition == PARTITION)
-    log_start = copied[-1].start_offset
-    archive.raise_broker_log_start(PARTITION, log_start)
+    copied = next(found for p, found in archive.remote().items() if p.partition == PARTITION)
+    archive.raise_broker_log_start(PARTITION, copied[-1].start_offset)
     _copy(backup, database)
+    return copied
+
+
+def _take_over(app: App) -> None:
+    found = app.adapters.unguarded_storage.read_marker()
+    assert found is not None
+    app.store_owner.take_over(found, author="test")
+
+
+def test_what_the_store_has_is_not_skipped_before_it_is_adopted(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    copied = _with_forgotten_copies(archive, tmp_path)
+    partition = copied[0].remote_log_segment_id.topic_id_partition
     with archive.open() as app:
-        found = app.adapters.unguarded_storage.read_marker()
-        assert found is not None
-        app.store_owner.take_over(found, author="test")
+        _take_over(app)
         app.audit.run("audit-1")
         assert "older-database" in str(app.guards.objection())
         with pytest.raises(StateConflictError, match=r"the store has a complete copy of offsets .*adopt --all"):
@@ -153,18 +162,9 @@ def test_what_the_store_has_is_not_skipped_before_it_is_adopted(tmp_path: Path) 
 
 def test_what_a_person_leaves_in_the_store_may_be_skipped(tmp_path: Path) -> None:
     archive = Archive.of(tmp_path)
-    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
-    while len(archive.offsets(PARTITION)) < 1:
-        archive.copy(limit_bytes=1)
-    _copy(database, backup)
-    archive.copy()
-    copied = next(found for p, found in archive.remote().items() if p.partition == PARTITION)
-    archive.raise_broker_log_start(PARTITION, copied[-1].start_offset)
-    _copy(backup, database)
+    copied = _with_forgotten_copies(archive, tmp_path)
     with archive.open() as app:
-        found = app.adapters.unguarded_storage.read_marker()
-        assert found is not None
-        app.store_owner.take_over(found, author="test")
+        _take_over(app)
         app.audit.run("audit-1")
         audits = app.adapters.stores.audits
         adoptable = [each.finding_id for each in audits.findings() if each.finding.kind is FindingKind.ADOPTABLE]
@@ -177,20 +177,11 @@ def test_what_a_person_leaves_in_the_store_may_be_skipped(tmp_path: Path) -> Non
 def test_an_accepted_finding_about_single_objects_lets_no_complete_copy_be_skipped(tmp_path: Path) -> None:
     """As when the bucket is replicated back, and the manifest comes last: its other objects were orphans until then."""
     archive = Archive.of(tmp_path)
-    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
-    while len(archive.offsets(PARTITION)) < 1:
-        archive.copy(limit_bytes=1)
-    _copy(database, backup)
-    archive.copy()
-    copied = next(found for p, found in archive.remote().items() if p.partition == PARTITION)
-    archive.raise_broker_log_start(PARTITION, copied[-1].start_offset)
-    _copy(backup, database)
+    copied = _with_forgotten_copies(archive, tmp_path)
     segment_id = copied[1].remote_log_segment_id.id
     (manifest,) = (tmp_path / "store").rglob(f"*{segment_id}*manifest")
     with archive.open() as app:
-        found = app.adapters.unguarded_storage.read_marker()
-        assert found is not None
-        app.store_owner.take_over(found, author="test")
+        _take_over(app)
         manifest.rename(tmp_path / "late")
         for path in (tmp_path / "store").rglob(f"*{segment_id}*"):
             os.utime(path, (0, 0))  # Young objects may belong to a copy that has just begun.

@@ -211,7 +211,7 @@ class MetricSeries(ClusterStore):
         return [TopicValues(_topic(row[0]), row[1], row[3:], row[2]) for row in map(tuple, rows)]
 
     def topics(self, metric: str) -> frozenset[str]:
-        """Return the topics of which the metric has a series, whatever its value. Raises MetadataUnavailableError."""
+        """Return the topics of which the metric has a series, whatever its value."""
         with reading(self._engine) as connection:
             texts = connection.execute(_LABELS, {"of_cluster": self._cluster_id, "of_metric": metric}).scalars().all()
         return frozenset(map(_topic, texts))

@@ -49,7 +49,7 @@ class Pacer:
 
     def wait_seconds(self, now: float) -> float:
         """Seconds until the next grant is possible; infinite at rate 0."""
-        return max(0.0, self._next_at - now) if self.bytes_per_second > 0 else math.inf
+        return max(0.0, self.due_seconds(now))
 
     def due_seconds(self, now: float) -> float:
         """The same, and negative if the next grant has been possible for a while."""

@@ -11,8 +11,8 @@ that no quota is stored for any scope, all scopes grant without a limit (`hold_n
 of copies the transfer that began first, of everything else the call that came first. So a transfer sends its segment at
 the whole rate and then waits for the store, while the next one sends. If all sent side by side, they would all end at
 the same time, and nothing would be sent while all of them wait for the store. But a transfer may wait in the middle of
-a request, and stores end a request whose body stands still, S3 after about 20 s. So who has waited
-`LONGEST_STANDSTILL_SECONDS` gets the next grant, whoever is older.
+a request, and stores end a request whose body stands still, S3 after about 20 s. So one that has
+waited for `LONGEST_STANDSTILL_SECONDS` gets the next grant, before older ones.
 
 **`ScopedLimiter`**, the `ByteLimiter` of one stream, waits until all scopes of the stream grant.
 """
@@ -128,9 +128,7 @@ class ScopePace:
 
     def wait_seconds(self, now: float) -> float:
         """Seconds until this scope grants; infinite if its rate is 0 or not known."""
-        if not self.known:
-            return _NEVER
-        return 0.0 if self.pacer is None else self.pacer.wait_seconds(now)
+        return max(0.0, self.due_seconds(now))
 
     def due_seconds(self, now: float) -> float:
         """The same, and negative if this scope has been able to grant for a while: without a limit, always."""

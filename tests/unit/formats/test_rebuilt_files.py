@@ -16,18 +16,11 @@ from include.tiering.formats.indexes import (
 )
 from include.tiering.formats.rebuilt_files import ProducerStates, RebuiltFiles, SegmentFilesBuilder
 from include.tiering.formats.record_batch import HEADER_SIZE, LogBatch, iter_headers, transaction_marker
-from tests.doubles.broker_data import broker_data
+from tests.doubles.broker_data import appended_partitions, broker_data
 from tests.doubles.memory_source import BytesSource
 
 INTERVAL_BYTES = 4096
 DAY_MS = 86_400_000
-ROOTS = [
-    *(broker_data("public") / copy / broker for copy in ("running", "stopped") for broker in ("broker-1", "broker-2")),
-    *(broker_data("tiered") / copy for copy in ("data-running", "data-stopped")),
-    *(broker_data("crash") / copy for copy in ("running", "recovered-stopped")),
-]
-# Compaction rewrites a log and its indexes, and brokers write these topics in another way.
-NOT_APPENDED = ("state-compacted", "both-policies", "__consumer_offsets", "__transaction_state", "__cluster_metadata")
 
 
 @dataclass(frozen=True)
@@ -64,18 +57,15 @@ def known_at(log: Path) -> tuple[ProducerEntry, ...]:
     return parse_producer_snapshot(path.read_bytes()) if path.exists() else ()
 
 
-def rolled_in(root: Path) -> Iterator[Rolled]:
-    for directory in sorted(root.glob("*-[0-9]*")):
-        if directory.name.startswith(NOT_APPENDED):
-            continue
-        for log, successor in pairwise(sorted(directory.glob("*.log"))):
-            rebuilt = rebuild(log.read_bytes(), int(log.stem), ProducerStates(known_at(log)))
-            yield Rolled(log, int(successor.stem), rebuilt)
+def rolled_in(directory: Path) -> Iterator[Rolled]:
+    for log, successor in pairwise(sorted(directory.glob("*.log"))):
+        rebuilt = rebuild(log.read_bytes(), int(log.stem), ProducerStates(known_at(log)))
+        yield Rolled(log, int(successor.stem), rebuilt)
 
 
 @pytest.fixture(scope="module")
 def every_rolled() -> list[Rolled]:
-    return [segment for root in ROOTS for segment in rolled_in(root)]
+    return [segment for directory in appended_partitions() for segment in rolled_in(directory)]
 
 
 def test_indexes_are_those_of_the_broker_unless_it_began_to_count_anew(every_rolled: list[Rolled]) -> None:

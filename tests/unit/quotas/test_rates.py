@@ -653,7 +653,7 @@ def test_who_comes_while_a_sender_oversleeps_waits_for_the_scope_with_the_limit(
 
 @pytest.mark.parametrize("begins_with", [0, 3])
 def test_copies_are_sent_in_the_order_in_which_they_began(begins_with: int) -> None:
-    """Whoever asks first: a transfer whose limiter is older gets its bytes before all younger ones."""
+    """In whatever order they ask: a transfer whose limiter is older gets its bytes before all younger ones."""
     pacing, size_bytes = ProcessPacing(SystemClock()), 50_000
     pacing.hold(dict.fromkeys(SCOPES, 1_000_000.0), float("inf"))
     limiters = [ScopedLimiter(pacing, SCOPES, "orders", keep_on, Observed(), keeps_turn=True) for _ in range(4)]
